@@ -1,0 +1,1 @@
+"""Playing with time: the embedded cluster, the demo, replay, simulation and backtests."""

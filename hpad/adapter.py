@@ -1,0 +1,134 @@
+"""PUBLIC: the contract between hpad and a metric source.
+
+An adapter is a class, published under the entry-point group `hpad.adapters`:
+
+    class Static:
+        '''Numbers from the configuration.'''
+        serves = frozenset({"External"})
+
+        class Settings(msgspec.Struct, forbid_unknown_fields=True):
+            values: dict[str, float]
+
+        def __init__(self, settings: Settings, context: Context) -> None: ...
+        async def answer(self, queries: Sequence[Query]) -> list[Sample | AdapterError]: ...
+        async def aclose(self) -> None: ...
+
+`answer` gets a batch and returns one result per query, in the same order, so that one list call can serve every HPA of
+a namespace. It makes one attempt, may be cancelled at any time, and judges nothing: timeouts, retries, circuit breaking,
+coalescing and caching belong to hpad, as does reducing many values to one and judging a sample's age by its timestamp.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import aiohttp
+import msgspec
+
+from hpad.clock import Clock
+from hpad.model.hpa import CrossVersionObjectReference
+from hpad.model.quantity import Quantity, QuantityError, parse_milli
+from hpad.model.sample import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    SOURCE_TYPES,
+    AdapterError,
+    ExternalSample,
+    ObjectSample,
+    PodSample,
+    PodValue,
+    Query,
+    Sample,
+)
+from hpad.model.selector import Requirement, Selector
+
+Answer = Sample | AdapterError
+
+
+class ApiReader(Protocol):
+    """Read access to the API server of the cluster whose HPAs are served."""
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        """The body of a GET that answered 200; raises AdapterError (blame "cluster") with the server's own message."""
+        ...
+
+
+class Log(Protocol):
+    """A bound structlog logger."""
+
+    def debug(self, event: str, **fields: Any) -> Any: ...
+    def info(self, event: str, **fields: Any) -> Any: ...
+    def warning(self, event: str, **fields: Any) -> Any: ...
+    def error(self, event: str, **fields: Any) -> Any: ...
+
+
+class Context(msgspec.Struct, frozen=True):
+    """The capabilities of an adapter instance. `name` is the instance's own, from the configuration.
+
+    `http` is this instance's own session (closed by hpad); `api` is None where hpad runs without an API server.
+    """
+
+    name: str
+    http: aiohttp.ClientSession
+    clock: Clock
+    log: Log
+    api: ApiReader | None = None
+
+
+class Adapter(Protocol):
+    """What the core relies on."""
+
+    serves: ClassVar[frozenset[str]]
+    Settings: ClassVar[type[msgspec.Struct]]
+
+    def __init__(self, settings: Any, context: Context) -> None: ...
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """One result per query, in order."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of everything; called once."""
+        ...
+
+
+async def one_by_one(queries: Sequence[Query], answer_one: Callable[[Query], Awaitable[Sample]]) -> list[Answer]:
+    """Lift a one-query function to the batch form; an AdapterError it raises becomes the answer to that query only."""
+    answers: list[Answer] = []
+    for query in queries:
+        try:
+            answers.append(await answer_one(query))
+        except AdapterError as error:
+            answers.append(error)
+    return answers
+
+
+__all__ = [
+    "CONTAINER_RESOURCE",
+    "EXTERNAL",
+    "OBJECT",
+    "PODS",
+    "RESOURCE",
+    "SOURCE_TYPES",
+    "Adapter",
+    "AdapterError",
+    "Answer",
+    "ApiReader",
+    "Context",
+    "CrossVersionObjectReference",
+    "ExternalSample",
+    "Log",
+    "ObjectSample",
+    "PodSample",
+    "PodValue",
+    "Quantity",
+    "QuantityError",
+    "Query",
+    "Requirement",
+    "Sample",
+    "Selector",
+    "one_by_one",
+    "parse_milli",
+]

@@ -1,0 +1,41 @@
+"""The only file that reads a clock or sleeps.
+
+Everything that needs time takes a `Clock`; pure code gets `now` as an argument instead.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for what is written down, monotonic time for what is measured, and waiting."""
+
+    def now(self) -> datetime:
+        """The wall clock: an aware datetime in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards; only differences mean something."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for that many seconds (none for zero or less, but other tasks get their turn)."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock; `monotonic` is the running loop's own, so that virtual-time loops rule both."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))

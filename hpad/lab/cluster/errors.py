@@ -1,0 +1,148 @@
+"""What an API server answers when it refuses: a `Status` object with reason, details and code.
+
+The texts are part of the wire contract (clients match on them), as recorded from Kubernetes 1.36.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpad.lab.cluster.resources import Resource
+
+UNKNOWN = "the server could not find the requested resource"
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One entry of `details.causes`: a field path and what is wrong with it."""
+
+    field: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class ApiError(Exception):
+    """A refusal. `status()` is the body, `code` the HTTP status, `headers` go beside it."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.metadata = metadata or {}
+        self.headers = dict(headers or {})
+
+    def status(self) -> dict[str, Any]:
+        """The `Status` object as the server would write it."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": dict(self.metadata),
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details is not None:
+            body["details"] = dict(self.details)
+        return {**body, "code": self.code}
+
+
+def named(resource: Resource, name: str) -> dict[str, str]:
+    """`details` of an error about one object; core kinds have no group."""
+    group = {"group": resource.group} if resource.group else {}
+    return {"name": name, **group, "kind": resource.plural}
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def unknown_resource() -> ApiError:
+    return ApiError(404, "NotFound", UNKNOWN, details={})
+
+
+def not_found(resource: Resource, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', details=named(resource, name))
+
+
+def method_not_allowed() -> ApiError:
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message, details={})
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
+    message = "the body of the request was in an unknown format - accepted media types include: "
+    return ApiError(415, "UnsupportedMediaType", message + ", ".join(accepted))
+
+
+def already_exists(resource: Resource, name: str) -> ApiError:
+    message = f'{resource} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, details=named(resource, name))
+
+
+def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiError:
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
+    return ApiError(409, "Conflict", message, details=named(resource, name))
+
+
+def uid_mismatch(resource: Resource, namespace: str, name: str, wanted: str, actual: str) -> ApiError:
+    """409 of an update whose body carries the uid of an object that was replaced since."""
+    key = "/".join(part for part in ("/registry", resource.plural, namespace, name) if part)
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+    )
+    return conflict(resource, name, why)
+
+
+def expired(message: str, **metadata: str) -> ApiError:
+    """410: a resourceVersion or a continue token older than the history kept."""
+    return ApiError(410, "Expired", message, metadata=metadata)
+
+
+def too_large_version(wanted: int, current: int) -> ApiError:
+    """504: a read at a resourceVersion that the server has not reached."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return ApiError(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        details={"causes": [cause], "retryAfterSeconds": 1},
+        headers={"Retry-After": "1"},
+    )
+
+
+def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
+    """422 with one cause a field; several are listed in brackets in the message."""
+    listed = ", ".join(str(cause) for cause in causes)
+    what = f"[{listed}]" if len(causes) > 1 else listed
+    qualified = f"{kind}.{group}" if group else kind
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    details["kind"] = kind
+    details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {what}', details=details)
+
+
+def required(field: str, hint: str = "") -> Cause:
+    return Cause(field, "FieldValueRequired", f"Required value: {hint}" if hint else "Required value")
+
+
+def wrong(field: str, value: object, hint: str) -> Cause:
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {hint}")

@@ -1,0 +1,132 @@
+"""The patch formats of the API: JSON merge patch, JSON patch, and strategic merge by known keys.
+
+Strategic merge knows no per-kind schema here: a list of objects is merged by the first of `MERGE_KEYS`
+that all its elements carry, any other list is replaced. That is what the served kinds need.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from hpad.lab.cluster import errors
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+ACCEPTED = (JSON, MERGE, STRATEGIC, APPLY)
+MERGE_KEYS = ("name", "type", "uid", "containerPort", "mountPath", "ip")
+
+
+def apply(media_type: str, target: Any, patch: Any) -> Any:
+    """`target` with `patch` applied, as a new value; raises ApiError 400, 415 or 422."""
+    if media_type == JSON:
+        return _json_patch(copy.deepcopy(target), patch)
+    if media_type not in ACCEPTED:
+        raise errors.unsupported_media_type(ACCEPTED)
+    if not isinstance(patch, Mapping):
+        raise errors.bad_request("the patch must be a JSON object")
+    return _merge(target, patch, by_key=media_type != MERGE)
+
+
+def _merge(target: Any, patch: Any, *, by_key: bool) -> Any:
+    if isinstance(patch, Mapping):
+        return _merge_objects(target if isinstance(target, Mapping) else {}, patch, by_key=by_key)
+    if by_key and isinstance(patch, list) and isinstance(target, list):
+        key = _merge_key([*target, *patch])
+        if key is not None:
+            return _merge_lists(target, patch, key)
+    return copy.deepcopy(patch)
+
+
+def _merge_objects(target: Mapping[str, Any], patch: Mapping[str, Any], *, by_key: bool) -> dict[str, Any]:
+    result = dict(target)
+    if by_key and patch.get("$patch") == "replace":
+        result = {}
+    for name, value in patch.items():
+        if by_key and name.startswith("$"):
+            continue
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merge(result.get(name), value, by_key=by_key)
+    return result
+
+
+def _merge_key(elements: list[Any]) -> str | None:
+    if not elements or not all(isinstance(element, Mapping) for element in elements):
+        return None
+    return next((key for key in MERGE_KEYS if all(key in element for element in elements)), None)
+
+
+def _merge_lists(target: list[Any], patch: list[Any], key: str) -> list[Any]:
+    merged = {element[key]: element for element in target}
+    for element in patch:
+        if element.get("$patch") == "delete":
+            merged.pop(element[key], None)
+        else:
+            merged[element[key]] = _merge(merged.get(element[key]), element, by_key=True)
+    return list(merged.values())
+
+
+def _json_patch(document: Any, operations: Any) -> Any:
+    if not isinstance(operations, list):
+        raise errors.bad_request("a JSON patch must be a list of operations")
+    holder = {"": document}
+    for operation in operations:
+        try:
+            _operate(holder, operation)
+        except (KeyError, IndexError, TypeError, ValueError) as problem:
+            message = f"the server rejected our request due to an error in our request: {operation}"
+            raise errors.ApiError(422, "Invalid", message, details={}) from problem
+    return holder[""]
+
+
+def _operate(holder: dict[str, Any], operation: Mapping[str, Any]) -> None:
+    name, path = operation["op"], operation["path"]
+    if name == "test":
+        if _value_at(holder, path) != operation["value"]:
+            raise ValueError(path)
+    elif name == "remove":
+        _remove(holder, path)
+    elif name == "replace":
+        _remove(holder, path)
+        _add(holder, path, operation["value"])
+    elif name == "add":
+        _add(holder, path, operation["value"])
+    elif name in ("move", "copy"):
+        value = copy.deepcopy(_value_at(holder, operation["from"]))
+        if name == "move":
+            _remove(holder, operation["from"])
+        _add(holder, path, value)
+    else:
+        raise ValueError(name)
+
+
+def _walk(holder: Any, path: str) -> tuple[Any, str]:
+    """The container that holds the last segment of a JSON pointer, and that segment."""
+    *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
+    for part in parents:
+        holder = holder[int(part)] if isinstance(holder, list) else holder[part]
+    return holder, last
+
+
+def _value_at(holder: Any, path: str) -> Any:
+    container, last = _walk(holder, path)
+    return container[int(last)] if isinstance(container, list) else container[last]
+
+
+def _remove(holder: Any, path: str) -> None:
+    container, last = _walk(holder, path)
+    if isinstance(container, list):
+        del container[int(last)]
+    else:
+        del container[last]
+
+
+def _add(holder: Any, path: str, value: Any) -> None:
+    container, last = _walk(holder, path)
+    if isinstance(container, list):
+        container.insert(len(container) if last == "-" else int(last), value)
+    else:
+        container[last] = value

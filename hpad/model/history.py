@@ -1,0 +1,30 @@
+"""What is remembered of one HPA from decision to decision."""
+
+from datetime import datetime
+
+import msgspec
+
+
+class Recommendation(msgspec.Struct, frozen=True, gc=False):
+    """A replica count that was wanted before stabilization, and when."""
+
+    timestamp: datetime
+    replicas: int
+
+
+class Rescale(msgspec.Struct, frozen=True, gc=False):
+    """A change of the replica count that was written: how many pods, always positive, and when."""
+
+    timestamp: datetime
+    change: int
+
+
+class History(msgspec.Struct, frozen=True):
+    """Recommendations feed the stabilization windows, rescales the rate policies. Empty for a new HPA."""
+
+    recommendations: tuple[Recommendation, ...] = ()
+    scale_ups: tuple[Rescale, ...] = ()
+    scale_downs: tuple[Rescale, ...] = ()
+
+
+EMPTY = History()

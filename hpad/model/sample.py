@@ -1,0 +1,92 @@
+"""Queries and samples: what the engine asks of a metric source, and what comes back.
+
+A query is one metric of one HPA; a sample is one answer of an adapter. Values are milli-units (1500 is 1.5), rounded
+away from zero as Kubernetes rounds. Missing is never zero: no answer is an `AdapterError`, not an empty sample.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from hpad.model.hpa import CrossVersionObjectReference
+from hpad.model.selector import Selector
+
+RESOURCE = "Resource"
+CONTAINER_RESOURCE = "ContainerResource"
+PODS = "Pods"
+OBJECT = "Object"
+EXTERNAL = "External"
+SOURCE_TYPES = (RESOURCE, CONTAINER_RESOURCE, PODS, OBJECT, EXTERNAL)
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric to be read.
+
+    `type` is one of SOURCE_TYPES; `name` the metric's (or resource's) name. `pods` selects the target's pods (Resource,
+    ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none; `container` goes
+    with ContainerResource, `object` with Object.
+    """
+
+    type: str
+    namespace: str
+    name: str
+    container: str = ""
+    pods: Selector | None = None
+    selector: Selector | None = None
+    object: CrossVersionObjectReference | None = None
+
+
+class PodValue(msgspec.Struct, frozen=True, gc=False):
+    """One pod's value in milli-units, over the `window` that ended at `timestamp`."""
+
+    value: int
+    timestamp: datetime
+    window: timedelta
+
+
+class PodSample(msgspec.Struct, frozen=True):
+    """Answer to Resource, ContainerResource and Pods: pod name -> value; pods without a value are absent."""
+
+    values: Mapping[str, PodValue]
+    timestamp: datetime
+
+
+class ObjectSample(msgspec.Struct, frozen=True):
+    """Answer to Object: one value in milli-units."""
+
+    value: int
+    timestamp: datetime
+
+
+class ExternalSample(msgspec.Struct, frozen=True):
+    """Answer to External: the values of all matching series in milli-units (their sum is the engine's to take)."""
+
+    values: tuple[int, ...]
+    timestamp: datetime
+
+
+Sample = PodSample | ObjectSample | ExternalSample
+
+
+class AdapterError(Exception):
+    """Why there is no sample. A value: adapters return it in place of a sample (raising it does the same).
+
+    `blame` says whose fault it is: "spec" (the HPA asks for something impossible), "source" (the metric source failed),
+    "cluster" (the API server failed) or "bug". The message appears in the HPA's condition and event: it names what was
+    asked of whom, and never holds a secret.
+    """
+
+    def __init__(self, message: str, blame: str = "source") -> None:
+        super().__init__(message)
+        self.message = message
+        self.blame = blame
+
+    def __repr__(self) -> str:
+        return f"AdapterError({self.message!r}, blame={self.blame!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AdapterError) and (self.message, self.blame) == (other.message, other.blame)
+
+    def __hash__(self) -> int:
+        return hash((self.message, self.blame))
