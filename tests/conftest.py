@@ -1,4 +1,4 @@
-"""What all rooms share: where the conformance vectors and fixtures lie."""
+"""What all rooms share: the vectors, what may be skipped, blocking calls, and the count of conformance rows."""
 
 import gzip
 import json
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("HPAD_SHARED", ROOT.parent / "shared"))
+MAY_BE_SKIPPED = "real_kube_apiserver"
 
 
 def read_vectors(name: str) -> Iterator[dict[str, Any]]:
@@ -33,3 +35,40 @@ def vectors() -> Any:
 def shared() -> Path:
     """The folder that holds vectors/ and fixtures/."""
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls() -> Iterator[BlockBuster]:
+    """A blocking call of ours inside a coroutine fails the test."""
+    with blockbuster_ctx("hpad") as guard:
+        yield guard
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print how many conformance rows held: tests record ("conformance", (file, held, total))."""
+    counts: dict[str, tuple[int, int]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                if name == "conformance":
+                    counts[value[0]] = (value[1], value[2])
+    for file, (held, total) in sorted(counts.items()):
+        terminalreporter.write_line(f"conformance {file}: {held:,} of {total:,}")
+    if counts:
+        held, total = (sum(column) for column in zip(*counts.values(), strict=True))
+        terminalreporter.write_line(f"conformance: {held:,} of {total:,}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With HPAD_NO_SKIPS set, a skipped test is a failure, unless it needs a real kube-apiserver."""
+    if not os.environ.get("HPAD_NO_SKIPS"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    skipped = [
+        report for report in reporter.stats.get("skipped", []) if MAY_BE_SKIPPED not in getattr(report, "keywords", {})
+    ]
+    for report in skipped:
+        reporter.write_line(f"skipped, but nothing may be skipped here: {report.nodeid}: {report.longrepr}", red=True)
+    if skipped:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

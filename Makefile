@@ -1,0 +1,54 @@
+# demo, test, check, fix, bench: each sets up what it needs first. `uv` is used where it is installed, else venv and pip.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+UV     := $(shell command -v uv 2>/dev/null)
+
+.PHONY: demo test check fix bench install packages clean help
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml hpad/__init__.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "hpad needs Python 3.11 or newer; $(PYTHON) is older: try make PYTHON=python3.11"; exit 1; }
+ifneq ($(UV),)
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.[dev]'
+else
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+endif
+	@touch $@
+
+demo: install ## real processes being autoscaled, in about two minutes
+	@$(BIN)/hpad demo $(ARGS)
+
+packages:
+	@sh tests/packages.sh
+
+test: install packages ## every test, with the servers they need
+	$(BIN)/pytest $(ARGS)
+
+check: install ## lint, types, who may import whom, and the size outliers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(BIN)/python tests/sizes.py
+
+fix: install ## what the linter can mend by itself
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: install ## what it costs
+	@for script in tests/bench/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean: ## forget the environment and the caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
