@@ -1,8 +1,7 @@
 """Numbers with units, as the Kubernetes API writes them: `10500m`, `15Mi`, `1e3`.
 
-The rules are those of `resource.Quantity` (Kubernetes API conventions, "Quantities"): exact decimal numbers, nothing
-finer than nano, binary suffixes capped at 2^63-1. A finer value rounds away from zero, because whoever asks for
-some gets some.
+The rules are those of `resource.Quantity` in the Kubernetes API: exact decimal numbers, nothing finer than nano
+(a finer one rounds away from zero: who asks for some gets some), binary suffixes capped at 2^63-1.
 """
 
 import enum
@@ -92,7 +91,7 @@ class Quantity:
     @property
     def nano(self) -> int:
         """The exact number of billionths."""
-        return self.mantissa * 10 ** (self.exponent - _NANO)
+        return _scaled(self.mantissa, self.exponent - _NANO)
 
     @property
     def sign(self) -> int:
@@ -119,7 +118,7 @@ class Quantity:
         except OverflowError:
             return math.inf * self.sign
         if self.exponent >= 0:
-            return mantissa * float(f"1e{self.exponent}")
+            return mantissa * (float(f"1e{self.exponent & ~31}") * float(f"1e{self.exponent & 31}"))
         return mantissa * (1.0 / 10.0**-self.exponent)
 
     def __str__(self) -> str:
@@ -216,8 +215,9 @@ def _binary(mantissa: int, exponent: int) -> tuple[int, int, Format]:
 def _scaled(mantissa: int, exponent: int) -> int:
     """`mantissa * 10**exponent` as an integer, rounded away from zero."""
     if exponent >= 0:
-        return mantissa * 10**exponent if exponent else mantissa
-    divisor = 10 ** min(-exponent, _MAX_DIGITS)  # beyond that every mantissa rounds to one
+        factor: int = 10**exponent
+        return mantissa * factor
+    divisor: int = 10 ** min(-exponent, _MAX_DIGITS)  # beyond that every mantissa rounds to one
     return -(-mantissa // divisor) if mantissa > 0 else mantissa // divisor
 
 
