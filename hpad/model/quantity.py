@@ -23,7 +23,7 @@ _NANO: Final = -9
 _MAX_BINARY: Final = 2**63 - 1
 _MAX_EXPONENT: Final = 308  # where float64 ends
 _MAX_EXPONENT_CHARACTERS: Final = 20  # an int64 with its sign
-_MAX_DIGITS: Final = 4000  # Python refuses to read integers of 4,300 digits and more
+_MAX_DIGITS: Final = 400  # a guard: even what float64 can hold has no more than 309 before the point
 
 # How many digits Kubernetes keeps in an int64 with the exponent as written, rather than as a count of nanos.
 # Only the last bits of the float depend on it.
@@ -67,8 +67,8 @@ class Quantity:
     def parse(cls, text: str | int | float) -> "Quantity":
         """The quantity that a string, or a number as JSON and YAML write it, stands for.
 
-        Raises QuantityError, also where Kubernetes accepts what no one can mean: an exponent beyond 308 or
-        thousands of digits.
+        Raises QuantityError, also where Kubernetes takes what no one can mean: an exponent beyond 308, or
+        more than 400 digits.
         """
         if isinstance(text, str):
             return _parse(text)
