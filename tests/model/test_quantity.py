@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpad.model.quantity import Format, Quantity, QuantityError, parse_milli
@@ -40,6 +40,7 @@ def away_from_zero(number: Fraction) -> int:
     return -(-number // 1) if number > 0 else number // 1
 
 
+@settings(deadline=None)
 @given(numbers)
 def test_value_and_milli_round_away_from_zero(number: tuple[int, int, str]) -> None:
     quantity = Quantity.parse(written(number))
@@ -49,6 +50,7 @@ def test_value_and_milli_round_away_from_zero(number: tuple[int, int, str]) -> N
     assert float(quantity) == pytest.approx(float(exact(number)), rel=1e-15, abs=0)
 
 
+@settings(deadline=None)
 @given(numbers, numbers)
 def test_order_is_that_of_the_exact_numbers(one: tuple[int, int, str], other: tuple[int, int, str]) -> None:
     left, right = Quantity.parse(written(one)), Quantity.parse(written(other))
@@ -59,6 +61,7 @@ def test_order_is_that_of_the_exact_numbers(one: tuple[int, int, str], other: tu
     assert (left == right) == (exact(one) == exact(other))
 
 
+@settings(deadline=None)
 @given(quantities)
 def test_canonical_text_reads_back(quantity: Quantity) -> None:
     again = Quantity.parse(str(quantity))
