@@ -1,0 +1,349 @@
+"""What the daemon is told: a YAML file, then `HPAD_*` of the environment, then flags; the later one wins.
+
+Every field is read by one parser, whichever way it came, so that "15s" means the same everywhere. What is wrong is
+named with where it stood (file, variable or flag), the field, the value, and what would be right; what belongs to an
+adapter (and may be a secret) is never repeated.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from hpad.model import duration
+from hpad.model.sample import EXTERNAL, SOURCE_TYPES
+from hpad.model.tunables import Gates, Tunables
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("auto", "text", "json")
+RABBITMQ_METRICS = ("queue_messages", "queue_messages_ready", "queue_messages_unacknowledged")
+
+
+class SettingsError(ValueError):
+    """One or more settings are wrong; the message has a line for each."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """Which metrics are meant: each list holds names or shell-style patterns ("queue_*"); an empty list means any."""
+
+    types: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One configured instance of an adapter. `settings` is for the adapter's own schema to judge.
+
+    `timeout` is how long one question may take, None for the default; `match` says which metrics go there
+    unless a route says otherwise (empty: whatever the adapter serves by itself).
+    """
+
+    name: str
+    adapter: str
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    timeout: timedelta | None = None
+    match: tuple[Match, ...] = ()
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics that match go to the source of that name; the first route that matches wins."""
+
+    match: Match
+    source: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, checked. `manifests` set: HPAs come from that folder instead of the API server."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespaces: tuple[str, ...] = ()
+    hpa_selector: str = ""
+    manifests: Path | None = None
+    sync_period: timedelta = timedelta(seconds=15)
+    workers: int = 64
+    tunables: Tunables = Tunables()
+    sources: tuple[SourceSettings, ...] = ()
+    routes: tuple[Route, ...] = ()
+    listen: tuple[str, int] | None = ("127.0.0.1", 8473)
+    log_level: str = "info"
+    log_format: str = "auto"
+    record: Path | None = None
+    dry_run: bool = False
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not text")
+    return value
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value) or None
+
+
+def _path(value: Any) -> Path | None:
+    text = _optional_text(value)
+    return None if text is None else Path(text).expanduser()
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """A list of names; a text is taken as names with commas between."""
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",") if name.strip()]
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise ValueError(f"{value!r} is not a list of names")
+    return tuple(value)
+
+
+def _duration(value: Any) -> timedelta:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f'{value!r} has no unit: write "{value}s" for seconds')
+    parsed = duration.parse(_text(value))
+    if parsed < timedelta(0):
+        raise ValueError(f"{value!r} is negative: a duration of zero or more is needed")
+    return parsed
+
+
+def _positive_duration(value: Any) -> timedelta:
+    parsed = _duration(value)
+    if not parsed:
+        raise ValueError(f"{value!r} is no time at all: a duration above zero is needed")
+    return parsed
+
+
+def _count(value: Any) -> int:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"{value!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def _fraction(value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError(f"{value!r} is not a number from 0 to 1 (0.1 is ten percent)")
+    return number
+
+
+def _flag(value: Any) -> bool:
+    known: dict[Any, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+    if not isinstance(value, bool | str) or value not in known:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return known[value]
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
+        return str(value)
+
+    return parse
+
+
+def _address(value: Any) -> tuple[str, int] | None:
+    if value in ("", "none", None):
+        return None
+    host, colon, port = _text(value).rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f'{value!r} is not of the form host:port, such as "127.0.0.1:8473", or "none"')
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _gates(value: Any) -> dict[str, bool]:
+    """`{Name: true}` or, as with the original's flag, "A=true,B=false"."""
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",") if part.strip()]
+        value = {name.strip(): setting.strip().lower() or "?" for name, _, setting in parts}
+    if not isinstance(value, dict):
+        raise ValueError(f'{value!r} is not of the form "Name=true,Other=false"')
+    known = Gates.__struct_fields__
+    for name in value:
+        if name not in known:
+            raise ValueError(f"there is no feature gate {name!r}{_hint(name, known)}")
+    return {name: _flag(setting) for name, setting in value.items()}
+
+
+def _match(value: Any) -> Match:
+    parsers: dict[str, Callable[[Any], Any]] = {"types": _names, "metrics": _names, "namespaces": _names}
+    match = Match(**_fields(value, parsers))
+    for kind in match.types:
+        if kind not in SOURCE_TYPES:
+            raise ValueError(f"types: there is no metric type {kind!r}{_hint(kind, SOURCE_TYPES)}")
+    return match
+
+
+def _matches(value: Any) -> tuple[Match, ...]:
+    return tuple(_match(entry) for entry in (value if isinstance(value, list) else [value]))
+
+
+def _source(name: str, value: Any) -> SourceSettings:
+    if not isinstance(value, dict):
+        raise ValueError(f'a source is a mapping such as {{adapter: "{name}", url: …}}')
+    own = {"adapter": _text, "timeout": _positive_duration, "match": _matches}
+    mine = _fields({key: entry for key, entry in value.items() if key in own}, own)
+    rest = {key: entry for key, entry in value.items() if key not in own}
+    return SourceSettings(**{"name": name, "adapter": name, "settings": rest, **mine})
+
+
+def _sources(value: Any) -> tuple[SourceSettings, ...]:
+    if not isinstance(value, dict):
+        raise ValueError("sources are a mapping of a name of your choice to {adapter: …, …}")
+    return tuple(_within(str(name), _source, str(name), entry) for name, entry in value.items())
+
+
+def _routes(value: Any) -> tuple[Route, ...]:
+    if not isinstance(value, list):
+        raise ValueError("routes are a list of {match: {metrics: […]}, source: …}")
+    parsers: dict[str, Callable[[Any], Any]] = {"match": _match, "source": _text}
+    read = [_within(f"[{index}]", _fields, entry, parsers, True) for index, entry in enumerate(value)]
+    return tuple(Route(**fields) for fields in read)
+
+
+def _within(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return parse(*arguments)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def _hint(name: Any, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+
+
+def _fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:
+    """Read a mapping field by field; raises ValueError for the first field that is unknown, wrong or missing."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a mapping of {', '.join(parsers)}")
+    missing = [name for name in parsers if required and name not in value]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    for name in value:
+        if name not in parsers:
+            raise ValueError(f"unknown field {name!r}{_hint(name, tuple(parsers))}")
+    return {name: _within(name, parsers[name], entry) for name, entry in value.items()}
+
+
+PARSERS: dict[str, Callable[[Any], Any]] = {
+    "kubeconfig": _optional_text,
+    "context": _optional_text,
+    "namespaces": _names,
+    "hpa_selector": _text,
+    "manifests": _path,
+    "sync_period": _positive_duration,
+    "workers": _count,
+    "tolerance": _fraction,
+    "downscale_stabilization": _duration,
+    "cpu_initialization_period": _duration,
+    "initial_readiness_delay": _duration,
+    "feature_gates": _gates,
+    "sources": _sources,
+    "routes": _routes,
+    "listen": _address,
+    "log_level": _one_of(*LOG_LEVELS),
+    "log_format": _one_of(*LOG_FORMATS),
+    "record": _path,
+    "dry_run": _flag,
+}
+_TUNABLES = ("tolerance", "downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
+_NOT_IN_THE_ENVIRONMENT = ("sources", "routes")
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]) -> Settings:
+    """Read the settings; raises SettingsError with every problem found.
+
+    `flags` maps a field to the flag as people write it and its value: {"sync_period": ("--sync-period", "5s")}.
+    """
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    for origin, field, value in (*_from_file(file), *_from_environment(environ), *_from_flags(flags)):
+        if field not in PARSERS:
+            problems.append(f"{origin}: unknown field {field!r}{_hint(field, tuple(PARSERS))}")
+            continue
+        try:
+            merged[field] = _joined(field, merged.get(field), PARSERS[field](value))
+        except ValueError as error:
+            problems.append(f"{origin}: {error}" if origin.endswith(field) else f"{origin}: {field}: {error}")
+    if not problems:
+        problems.extend(_inconsistent(merged))
+    if problems:
+        raise SettingsError(*problems)
+    return _assembled(merged)
+
+
+def _joined(field: str, held: Any, new: Any) -> Any:
+    """Later values replace earlier ones; of feature gates and sources, only those of the same name."""
+    if held is not None and field == "feature_gates":
+        return {**held, **new}
+    if held is not None and field == "sources":
+        names = {source.name for source in new}
+        return (*(source for source in held if source.name not in names), *new)
+    return new
+
+
+def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
+    if file is None:
+        return []
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: cannot be read: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError(f"{file}{line}: not valid YAML: {error.problem}") from None
+    if content is None:
+        return []
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file}: not a mapping of settings such as `sync_period: 15s`")
+    return [(str(file), str(field), value) for field, value in content.items()]
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
+    """`HPAD_SYNC_PERIOD` and so on; names that mean nothing to hpad are left alone (Services put some there)."""
+    named = [(f"HPAD_{field.upper()}", field) for field in PARSERS if field not in _NOT_IN_THE_ENVIRONMENT]
+    found: list[tuple[str, str, Any]] = [(name, field, environ[name]) for name, field in named if name in environ]
+    if environ.get("HPAD_RABBITMQ_URL"):
+        found.append(("HPAD_RABBITMQ_URL", "sources", {"rabbitmq": _rabbitmq(environ)}))
+    return found
+
+
+def _rabbitmq(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The broker of `HPAD_RABBITMQ_URL`, `_USERNAME` and `_PASSWORD_FILE` as a source."""
+    names = {"url": "URL", "username": "USERNAME", "password_file": "PASSWORD_FILE"}
+    given = {field: environ.get(f"HPAD_RABBITMQ_{name}") for field, name in names.items()}
+    match = {"types": [EXTERNAL], "metrics": list(RABBITMQ_METRICS)}
+    return {"adapter": "rabbitmq", "match": match, **{field: value for field, value in given.items() if value}}
+
+
+def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, Any]]:
+    return [(flag, field, value) for field, (flag, value) in flags.items()]
+
+
+def _inconsistent(merged: Mapping[str, Any]) -> list[str]:
+    names = tuple(source.name for source in merged.get("sources", ()))
+    return [
+        f"routes: [{index}]: source: there is no source {route.source!r}"
+        + (_hint(route.source, names) if names else "")
+        for index, route in enumerate(merged.get("routes", ()))
+        if route.source not in names and route.source != "metrics-server"
+    ]
+
+
+def _assembled(merged: Mapping[str, Any]) -> Settings:
+    rest = dict(merged)
+    numbers = {field: rest.pop(field) for field in _TUNABLES if field in rest}
+    tunables = Tunables(gates=Gates(**rest.pop("feature_gates", {})), **numbers)
+    return Settings(tunables=tunables, **rest)

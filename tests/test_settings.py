@@ -1,0 +1,134 @@
+"""Settings: three origins, one meaning, and errors that say what would be right."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpad import settings
+from hpad.model.tunables import Gates, Tunables
+
+CONFIG = Path(__file__).resolve().parent.parent / "config" / "hpad.yaml"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(text)
+    return file
+
+
+def problem(tmp_path: Path, text: str) -> str:
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.load(written(tmp_path, text), {}, {})
+    return str(caught.value).replace(str(tmp_path) + "/", "")
+
+
+def test_nothing_said_means_the_originals_defaults() -> None:
+    loaded = settings.load(None, {}, {})
+    assert loaded.sync_period == timedelta(seconds=15)
+    assert loaded.tunables == Tunables()
+    assert loaded.sources == ()
+    assert loaded.listen is not None
+    assert loaded.listen[0] == "127.0.0.1"
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "sync_period: 1s\nworkers: 3\ntolerance: 0.2\n")
+    environ = {"HPAD_SYNC_PERIOD": "2s", "HPAD_WORKERS": "4"}
+    loaded = settings.load(file, environ, {"sync_period": ("--sync-period", "3s")})
+    assert (loaded.sync_period, loaded.workers, loaded.tunables.tolerance) == (timedelta(seconds=3), 4, 0.2)
+
+
+def test_gates_of_the_origins_are_joined(tmp_path: Path) -> None:
+    file = written(tmp_path, "feature_gates: {HPAScaleToZero: true}\n")
+    flags = {"feature_gates": ("--feature-gates", "HPAConfigurableTolerance=false")}
+    loaded = settings.load(file, {}, flags)
+    assert loaded.tunables.gates == Gates(HPAScaleToZero=True, HPAConfigurableTolerance=False)
+
+
+def test_a_broker_in_the_environment_is_a_source() -> None:
+    environ = {
+        "HPAD_RABBITMQ_URL": "http://127.0.0.1:15672",
+        "HPAD_RABBITMQ_USERNAME": "monitor",
+        "HPAD_RABBITMQ_PASSWORD_FILE": "/run/secrets/broker",
+    }
+    (source,) = settings.load(None, environ, {}).sources
+    assert (source.name, source.adapter) == ("rabbitmq", "rabbitmq")
+    assert source.settings == {
+        "url": "http://127.0.0.1:15672",
+        "username": "monitor",
+        "password_file": "/run/secrets/broker",
+    }
+    assert "queue_messages_ready" in source.match[0].metrics
+
+
+def test_sources_and_routes(tmp_path: Path) -> None:
+    text = """
+sources:
+  orders: {adapter: rabbitmq, url: "http://broker:15672", timeout: 3s, match: {metrics: ["orders_*"]}}
+  bills: {adapter: rabbitmq, url: "http://other:15672"}
+routes:
+  - {match: {types: [External], metrics: [bills], namespaces: [shop]}, source: bills}
+"""
+    loaded = settings.load(written(tmp_path, text), {}, {})
+    orders, bills = loaded.sources
+    assert orders.timeout == timedelta(seconds=3)
+    assert orders.match == (settings.Match(metrics=("orders_*",)),)
+    assert orders.settings == {"url": "http://broker:15672"}
+    assert bills.match == ()
+    match = settings.Match(types=("External",), metrics=("bills",), namespaces=("shop",))
+    assert loaded.routes == (settings.Route(match=match, source="bills"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sync_periode: 15s", "hpad.yaml: unknown field 'sync_periode'; did you mean 'sync_period'?"),
+        ("sync_period: 15", 'hpad.yaml: sync_period: 15 has no unit: write "15s" for seconds'),
+        ("sync_period: 0s", "hpad.yaml: sync_period: '0s' is no time at all: a duration above zero is needed"),
+        ("sync_period: soon", "hpad.yaml: sync_period: 'soon' is not a duration"),
+        ("downscale_stabilization: -5m", "hpad.yaml: downscale_stabilization: '-5m' is negative"),
+        ("tolerance: 10", "hpad.yaml: tolerance: 10 is not a number from 0 to 1"),
+        ("workers: none", "hpad.yaml: workers: 'none' is not a whole number of 1 or more"),
+        ("workers: true", "hpad.yaml: workers: True is not a whole number of 1 or more"),
+        ("listen: '8080'", "hpad.yaml: listen: '8080' is not of the form host:port"),
+        ("feature_gates: {HPAScaleToZer: true}", "no feature gate 'HPAScaleToZer'; did you mean 'HPAScaleToZero'?"),
+        ("feature_gates: {HPAScaleToZero: 2}", "hpad.yaml: feature_gates: 2 is neither true nor false"),
+        ("sources: [rabbitmq]", "hpad.yaml: sources: sources are a mapping"),
+        ("sources: {a: {adapter: rabbitmq, timeout: 3}}", "hpad.yaml: sources: a: timeout: 3 has no unit"),
+        ("sources: {a: {match: {metric: x}}}", "sources: a: match: unknown field 'metric'; did you mean 'metrics'?"),
+        (
+            "sources: {a: {match: {types: [Extern]}}}",
+            "types: there is no metric type 'Extern'; did you mean",
+        ),
+        ("routes: [{source: a}]", "hpad.yaml: routes: [0]: match is missing"),
+        ("routes: [{source: a, match: {}}]", "routes: [0]: source: there is no source 'a'"),
+        ("log_level: loud", "hpad.yaml: log_level: 'loud' is not one of debug, info, warning, error"),
+        ("a: [", "hpad.yaml:1: not valid YAML"),
+        ("- a", "hpad.yaml: not a mapping of settings"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in problem(tmp_path, text)
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    assert len(problem(tmp_path, "workers: 0\ntolerance: x\nlog_format: xml\n").splitlines()) == 3
+
+
+def test_variables_and_flags_are_named_too() -> None:
+    flags = {"workers": ("--workers", "many")}
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.load(None, {"HPAD_TOLERANCE": "10%"}, flags)
+    first, second = caught.value.problems
+    assert first.startswith("HPAD_TOLERANCE: tolerance: '10%'")
+    assert second.startswith("--workers: 'many' is not a whole number")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(settings.SettingsError, match=r"absent\.yaml: cannot be read"):
+        settings.load(tmp_path / "absent.yaml", {}, {})
+
+
+def test_the_sample_configuration_says_the_defaults() -> None:
+    assert settings.load(CONFIG, {}, {}) == settings.Settings()
