@@ -26,7 +26,7 @@ class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """How every struct of this file meets JSON."""
 
 
-class CrossVersionObjectReference(_Wire):
+class CrossVersionObjectReference(_Wire, frozen=True):
     """The scale target, or the object that an Object metric describes."""
 
     kind: str = msgspec.field(default_factory=str)
@@ -34,14 +34,14 @@ class CrossVersionObjectReference(_Wire):
     api_version: str = ""
 
 
-class MetricIdentifier(_Wire):
+class MetricIdentifier(_Wire, frozen=True):
     """A metric's name, and the selector that narrows it."""
 
     name: str = msgspec.field(default_factory=str)
     selector: LabelSelector | None = None
 
 
-class MetricTarget(_Wire):
+class MetricTarget(_Wire, frozen=True):
     """The goal of a metric: `type` is Utilization, Value or AverageValue."""
 
     type: str = msgspec.field(default_factory=str)
@@ -50,34 +50,34 @@ class MetricTarget(_Wire):
     average_utilization: int | None = None
 
 
-class ObjectMetricSource(_Wire):
+class ObjectMetricSource(_Wire, frozen=True):
     described_object: CrossVersionObjectReference = CrossVersionObjectReference()
     target: MetricTarget = MetricTarget()
     metric: MetricIdentifier = MetricIdentifier()
 
 
-class PodsMetricSource(_Wire):
+class PodsMetricSource(_Wire, frozen=True):
     metric: MetricIdentifier = MetricIdentifier()
     target: MetricTarget = MetricTarget()
 
 
-class ResourceMetricSource(_Wire):
+class ResourceMetricSource(_Wire, frozen=True):
     name: str = msgspec.field(default_factory=str)
     target: MetricTarget = MetricTarget()
 
 
-class ContainerResourceMetricSource(_Wire):
+class ContainerResourceMetricSource(_Wire, frozen=True):
     name: str = msgspec.field(default_factory=str)
     target: MetricTarget = MetricTarget()
     container: str = msgspec.field(default_factory=str)
 
 
-class ExternalMetricSource(_Wire):
+class ExternalMetricSource(_Wire, frozen=True):
     metric: MetricIdentifier = MetricIdentifier()
     target: MetricTarget = MetricTarget()
 
 
-class MetricSpec(_Wire):
+class MetricSpec(_Wire, frozen=True):
     """One entry of spec.metrics: `type` names the one source that is set."""
 
     type: str = msgspec.field(default_factory=str)
@@ -88,7 +88,7 @@ class MetricSpec(_Wire):
     external: ExternalMetricSource | None = None
 
 
-class HPAScalingPolicy(_Wire):
+class HPAScalingPolicy(_Wire, frozen=True):
     """At most `value` Pods or Percent within `period_seconds`."""
 
     type: str = msgspec.field(default_factory=str)
@@ -96,7 +96,7 @@ class HPAScalingPolicy(_Wire):
     period_seconds: int = msgspec.field(default_factory=int)
 
 
-class HPAScalingRules(_Wire):
+class HPAScalingRules(_Wire, frozen=True):
     """The rules of one direction; `policies` None is absent, () an empty list."""
 
     stabilization_window_seconds: int | None = None
@@ -105,12 +105,14 @@ class HPAScalingRules(_Wire):
     tolerance: Quantity | None = None
 
 
-class HorizontalPodAutoscalerBehavior(_Wire):
+class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
     scale_up: HPAScalingRules | None = None
     scale_down: HPAScalingRules | None = None
 
 
-class HorizontalPodAutoscalerSpec(_Wire):
+class HorizontalPodAutoscalerSpec(_Wire, dict=True):
+    """What is wanted. Its `__dict__` (never copied, compared or written) is where `model.intent` keeps what follows."""
+
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: int | None = None
     max_replicas: int = msgspec.field(default_factory=int)
@@ -118,40 +120,40 @@ class HorizontalPodAutoscalerSpec(_Wire):
     behavior: HorizontalPodAutoscalerBehavior | None = None
 
 
-class MetricValueStatus(_Wire):
+class MetricValueStatus(_Wire, frozen=True):
     value: Quantity | None = None
     average_value: Quantity | None = None
     average_utilization: int | None = None
 
 
-class ObjectMetricStatus(_Wire):
+class ObjectMetricStatus(_Wire, frozen=True):
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
     described_object: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
 
 
-class PodsMetricStatus(_Wire):
+class PodsMetricStatus(_Wire, frozen=True):
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
 
 
-class ResourceMetricStatus(_Wire):
+class ResourceMetricStatus(_Wire, frozen=True):
     name: str = msgspec.field(default_factory=str)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
 
 
-class ContainerResourceMetricStatus(_Wire):
+class ContainerResourceMetricStatus(_Wire, frozen=True):
     name: str = msgspec.field(default_factory=str)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
     container: str = msgspec.field(default_factory=str)
 
 
-class ExternalMetricStatus(_Wire):
+class ExternalMetricStatus(_Wire, frozen=True):
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
 
 
-class MetricStatus(_Wire):
+class MetricStatus(_Wire, frozen=True):
     """The last reading of one entry of spec.metrics; all empty (`type` "") where there was none."""
 
     type: str = msgspec.field(default_factory=str)
@@ -162,7 +164,7 @@ class MetricStatus(_Wire):
     external: ExternalMetricStatus | None = None
 
 
-class HorizontalPodAutoscalerCondition(_Wire):
+class HorizontalPodAutoscalerCondition(_Wire, frozen=True):
     """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero, and since when."""
 
     type: str = msgspec.field(default_factory=str)
@@ -172,7 +174,7 @@ class HorizontalPodAutoscalerCondition(_Wire):
     message: str = ""
 
 
-class HorizontalPodAutoscalerStatus(_Wire):
+class HorizontalPodAutoscalerStatus(_Wire, frozen=True):
     observed_generation: int | None = None
     last_scale_time: datetime | None = None
     current_replicas: int = 0
@@ -181,7 +183,7 @@ class HorizontalPodAutoscalerStatus(_Wire):
     conditions: tuple[HorizontalPodAutoscalerCondition, ...] = ()
 
 
-class HorizontalPodAutoscaler(_Wire):
+class HorizontalPodAutoscaler(_Wire, frozen=True):
     """One HPA, whatever version it was written in."""
 
     kind: str = KIND
@@ -212,4 +214,4 @@ def from_builtins(value: Any) -> HorizontalPodAutoscaler:
 
 def to_builtins(value: Any) -> Any:
     """Any struct of this file (or a tuple of them) as JSON-like builtins, times as RFC 3339 text."""
-    return msgspec.to_builtins(value, enc_hook=enc_hook, str_keys=True)
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))  # unlike to_builtins: lists, not tuples

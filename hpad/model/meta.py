@@ -30,6 +30,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] = ()
+    generate_name: str = ""
 
     @property
     def key(self) -> Key:

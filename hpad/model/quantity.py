@@ -8,8 +8,7 @@ import enum
 import functools
 import math
 import re
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Never, final
 
 _FORMAT_ERROR: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _NUMERIC_ERROR: Final = "unable to parse numeric part of quantity"
@@ -52,16 +51,28 @@ _BINARY_NAMES: Final = ("", *_BINARY_SUFFIXES)
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Quantity:
     """`mantissa * 10**exponent`, exact, with the format it is printed in; compared and hashed by its value.
 
     Build one with `parse`, `from_milli` or `from_value`; the exponent lies between -9 (nano) and 308.
     """
 
+    # No dataclass: msgspec would read and write one as an object of three fields and never ask the hooks.
+    __slots__ = ("exponent", "format", "mantissa")
     mantissa: int
     exponent: int
     format: Format
+
+    def __init__(self, mantissa: int, exponent: int, format: Format) -> None:
+        object.__setattr__(self, "mantissa", mantissa)
+        object.__setattr__(self, "exponent", exponent)
+        object.__setattr__(self, "format", format)
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError(f"a quantity never changes: {name} cannot be set")
+
+    def __reduce__(self) -> tuple[type["Quantity"], tuple[int, int, Format]]:
+        return Quantity, (self.mantissa, self.exponent, self.format)
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
