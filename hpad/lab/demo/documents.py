@@ -1,0 +1,32 @@
+"""The demo's manifests, as they are applied: real Kubernetes documents, with this machine's values filled in."""
+
+import sys
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import yaml
+
+Document = dict[str, Any]
+
+
+def load(name: str, environment: Mapping[str, str]) -> list[Document]:
+    """The documents of `manifests/NAME.yaml`.
+
+    Containers whose command is `python` run this very interpreter, and get the values of `environment` for the
+    variables that the manifest names.
+    """
+    text = (resources.files("hpad.lab.demo") / "manifests" / f"{name}.yaml").read_text(encoding="utf-8")
+    documents: list[Document] = list(yaml.safe_load_all(text))
+    for document in documents:
+        template = document["spec"].get("template", {})
+        for container in template.get("spec", {}).get("containers", ()):
+            _fill_in(container, environment)
+    return documents
+
+
+def _fill_in(container: Document, environment: Mapping[str, str]) -> None:
+    program, *arguments = container["command"]
+    container["command"] = [sys.executable if program == "python" else program, *arguments]
+    for variable in container.get("env", ()):
+        variable["value"] = environment.get(variable["name"], variable["value"])

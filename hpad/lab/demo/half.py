@@ -1,0 +1,148 @@
+"""One half of the demo: watch an HPA, its replicas and its metric until something is true, and show it all the while."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hpad.clock import Clock
+from hpad.lab.demo import table
+from hpad.lab.demo.chart import Point
+from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo.screen import Screen
+from hpad.lab.demo.view import Frame, Note
+from hpad.model.hpa import HorizontalPodAutoscaler
+
+LOOK_EVERY = 0.2
+SHOW_EVERY = 1.0
+
+
+class Stage(Protocol):
+    """Where things are to be seen: the API server's objects, the real processes, and hpad's own words."""
+
+    clock: Clock
+
+    def hpa(self, name: str) -> HorizontalPodAutoscaler | None:
+        """The HPA as the API server has it."""
+        ...
+
+    def processes(self, name: str) -> int:
+        """How many pods of a Deployment run as processes now."""
+        ...
+
+    def decision(self, name: str) -> tuple[object, str]:
+        """When (or None) and what hpad decided last, as one sentence."""
+        ...
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What one look saw; `wanted` is status.desiredReplicas."""
+
+    at: float
+    processes: int = 0
+    wanted: int = 0
+    targets: str = ""
+    reading: float | None = None
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """One change of the replica count, with hpad's sentence for it and what the table showed when it was decided."""
+
+    at: float
+    before: int
+    after: int
+    targets: str
+    sentence: str
+
+
+@dataclass
+class Half:
+    """`name` is the name of the Deployment and of its HPA; `label` says in one word what the metric is."""
+
+    stage: Stage
+    screen: Screen
+    name: str
+    title: str
+    label: str
+    unit: str = ""
+    points: list[Point] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    rescales: list[Rescale] = field(default_factory=list)
+    decisions: int = 0
+
+    def __post_init__(self) -> None:
+        self._began = self.stage.clock.monotonic()
+        self._decided: object = None
+        self._wanted: int | None = None
+        self._shown = float("-inf")
+        self._sentence = ""
+
+    @property
+    def now(self) -> float:
+        """Seconds since this half began."""
+        return self.stage.clock.monotonic() - self._began
+
+    def note(self, text: str) -> None:
+        """Tell the audience, at once."""
+        self.notes.append(Note(self.now, text))
+        self._shown = float("-inf")
+
+    async def until(self, true: Callable[[Moment], bool], within: float, wanted: str) -> Moment:
+        """Look and show until it is true; raises DemoError after `within` seconds, saying what was `wanted`."""
+        deadline = self.now + within
+        while True:
+            moment = self.look()
+            if true(moment):
+                return moment
+            if moment.at > deadline:
+                raise DemoError(f"{wanted} within {within:.0f} s; {self._seen(moment)}")
+            await self.stage.clock.sleep(LOOK_EVERY)
+
+    async def wait(self, seconds: float) -> None:
+        """Look and show for so long."""
+        end = self.now + seconds
+        await self.until(lambda moment: moment.at >= end, seconds + 1, "time to pass")
+
+    def look(self) -> Moment:
+        """See what there is, remember it, and show it if it is time."""
+        hpa = self.stage.hpa(self.name)
+        processes = self.stage.processes(self.name)
+        moment = Moment(self.now, processes)
+        if hpa is not None:
+            wanted, reading = hpa.status.desired_replicas, table.reading(hpa)
+            moment = Moment(self.now, processes, wanted, table.targets(hpa), reading)
+            self._count_decisions()
+            self._notice(moment)
+        self.points.append(Point(moment.at, processes, moment.reading))
+        if moment.at - self._shown >= SHOW_EVERY:
+            self._show(hpa)
+            self._shown = moment.at
+        return moment
+
+    def chart_label(self) -> str:
+        """The metric and its highest reading: `CPU 305%`."""
+        highest = max((point.reading or 0.0 for point in self.points), default=0.0)
+        return f"{self.label} {highest:.0f}{self.unit}"
+
+    def _count_decisions(self) -> None:
+        decided, self._sentence = self.stage.decision(self.name)
+        if decided != self._decided:
+            self._decided = decided
+            self.decisions += 1
+
+    def _notice(self, moment: Moment) -> None:
+        """A change of the wanted replicas is news."""
+        before, self._wanted = self._wanted, moment.wanted or self._wanted
+        if before is not None and self._wanted is not None and before != self._wanted:
+            self.rescales.append(Rescale(moment.at, before, self._wanted, moment.targets, self._sentence))
+            self._shown = float("-inf")
+
+    def _show(self, hpa: HorizontalPodAutoscaler | None) -> None:
+        rows = [table.row(hpa, self.stage.clock.now())] if hpa else []
+        frame = Frame(self.title, self.now, rows, self._sentence, self.notes, self.points, self.chart_label())
+        self.screen.show(frame)
+
+    def _seen(self, moment: Moment) -> str:
+        decided = f"hpad's last decision: {self._sentence}" if self._sentence else "hpad has decided nothing yet"
+        return f"there are {moment.processes} of {self.name} at {moment.targets or 'no reading'}; {decided}"

@@ -1,0 +1,133 @@
+"""What was seen, at the end: for people as text and charts, for machines as one object."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpad.lab.demo import chart
+from hpad.lab.demo.chart import Point
+from hpad.lab.demo.half import Rescale
+from hpad.lab.demo.style import Style
+from hpad.lab.demo.view import clock_time
+
+
+@dataclass(frozen=True)
+class Result:
+    """One half. Times are seconds since its start, spans seconds; `problem` says why it failed.
+
+    `reacted` is from the load to the first new replicas wanted, `peaked` from the load to the peak running, `returned`
+    from the end of the load to the minimum running; `consumers` is the most that the broker counted.
+    """
+
+    name: str
+    heading: str
+    label: str
+    points: Sequence[Point]
+    rescales: Sequence[Rescale]
+    decisions: int
+    start: int
+    peak: int
+    end: int
+    reading: str = ""
+    reacted: float | None = None
+    peaked: float | None = None
+    returned: float | None = None
+    consumers: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole demo. `requests` are those that the API server answered; `skipped` says why a half was left out."""
+
+    results: Sequence[Result]
+    seconds: float
+    requests: int
+    skipped: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.results) and not any(result.problem for result in self.results)
+
+
+def text(report: Report, width: int, style: Style) -> list[str]:
+    """The charts of all halves, then what was seen."""
+    lines: list[str] = []
+    for result in report.results:
+        lines += ["", style.bold(result.heading), *chart.chart(result.points, width, style, label=result.label)]
+    lines += ["", style.bold("What was seen")]
+    for result in report.results:
+        lines += _result(result, style)
+    decisions = sum(result.decisions for result in report.results)
+    per_decision = f", {report.requests / decisions:.1f} a decision" if decisions else ""
+    lines += [
+        f"  {decisions} decisions in {report.seconds:.0f} s, {report.requests} requests to the API server{per_decision}"
+        " (manifests, watches and metrics included)"
+    ]
+    if report.skipped:
+        lines += ["", report.skipped]
+    return [*lines, "", _verdict(report, style)]
+
+
+def _result(result: Result, style: Style) -> list[str]:
+    path = " → ".join(str(count) for count in (result.start, result.peak, result.end))
+    facts = [f"from {result.reading}"] if result.reading else []
+    if result.reacted is not None:
+        facts.append(f"decided {result.reacted:.1f} s after the load came")
+    if result.peaked is not None:
+        facts.append(f"{result.peak} running after {result.peaked:.1f} s")
+    if result.consumers is not None:
+        facts.append(f"{result.consumers} consumers counted by the broker")
+    if result.returned is not None:
+        facts.append(f"back {result.returned:.1f} s after it was over")
+    lines = [f"  {style.bold(result.name)}  {path} replicas: {', '.join(facts)}"]
+    for each in result.rescales:
+        lines.append(f"    {style.dim(clock_time(each.at))}  {each.before} → {each.after}  {each.sentence}")
+    return lines
+
+
+def _verdict(report: Report, style: Style) -> str:
+    problems = [f"{result.name}: {result.problem}" for result in report.results if result.problem]
+    if problems:
+        return "\n".join(style.bad(f"✗ {problem}") for problem in problems)
+    return style.good("✓ the replicas followed the load, up and back down")
+
+
+def machine(report: Report) -> dict[str, Any]:
+    """The same as plain builtins."""
+    return {
+        "ok": report.ok,
+        "seconds": round(report.seconds, 1),
+        "requests": report.requests,
+        "skipped": report.skipped,
+        "halves": [_machine_half(result) for result in report.results],
+    }
+
+
+def _machine_half(result: Result) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "ok": not result.problem,
+        "problem": result.problem,
+        "replicas": {"start": result.start, "peak": result.peak, "end": result.end},
+        "targetsAtScaleUp": result.reading,
+        "consumers": result.consumers,
+        "decisions": result.decisions,
+        "secondsToDecide": _rounded(result.reacted),
+        "secondsToPeak": _rounded(result.peaked),
+        "secondsToReturn": _rounded(result.returned),
+        "rescales": [
+            {
+                "at": round(each.at, 1),
+                "from": each.before,
+                "to": each.after,
+                "targets": each.targets,
+                "why": each.sentence,
+            }
+            for each in result.rescales
+        ],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

@@ -1,0 +1,93 @@
+"""Where frames go: redrawn in place on a terminal, or printed as blocks when something changed."""
+
+import shutil
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from hpad.lab.demo import view
+from hpad.lab.demo.style import Style
+from hpad.lab.demo.view import Frame, Note
+
+SECONDS_BETWEEN_BLOCKS = 3.0
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+WIDEST = 110
+
+Size = Callable[[], tuple[int, int]]
+
+
+def terminal_size() -> tuple[int, int]:
+    """Columns (at most `WIDEST`: longer lines are hard to read) and lines of the terminal, 80 by 24 where unknown."""
+    size = shutil.get_terminal_size()
+    return max(40, min(size.columns, WIDEST)), max(10, size.lines)
+
+
+class Screen(Protocol):
+    """What a half shows itself on."""
+
+    def show(self, frame: Frame) -> None:
+        """Show a moment."""
+        ...
+
+    def clear(self) -> None:
+        """Forget what was shown, so that plain text can follow."""
+        ...
+
+
+class Terminal:
+    """Redraws the last frame in place."""
+
+    def __init__(self, out: TextIO, style: Style, size: Size = terminal_size) -> None:
+        self._out, self._style, self._size = out, style, size
+        self._drawn = 0
+
+    def show(self, frame: Frame) -> None:
+        width, height = self._size()
+        lines = view.live(frame, width, height, self._style)
+        self._out.write(HIDE_CURSOR + self._home() + "\n".join(lines) + "\n")
+        self._out.flush()
+        self._drawn = len(lines)
+
+    def clear(self) -> None:
+        self._out.write(self._home() + SHOW_CURSOR)
+        self._out.flush()
+        self._drawn = 0
+
+    def _home(self) -> str:
+        """Back to where the frame began, and everything below it gone."""
+        return f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
+
+
+class Blocks:
+    """Prints notes as they come, and the table when readings, replicas or decision changed, at most every 3 s."""
+
+    def __init__(self, out: TextIO, style: Style, size: Size = terminal_size) -> None:
+        self._out, self._style, self._size = out, style, size
+        self._title = ""
+        self._noted: tuple[Note, ...] = ()
+        self._printed_at = 0.0
+        self._printed: object = None
+
+    def show(self, frame: Frame) -> None:
+        width, _ = self._size()
+        lines: list[str] = []
+        if frame.title != self._title:
+            self._title, self._noted, self._printed = frame.title, (), None
+            lines += ["", self._style.bold(frame.title)]
+        lines += [view.note(note, width, self._style) for note in frame.notes[len(self._noted) :]]
+        self._noted = tuple(frame.notes)
+        content = [row[:-1] for row in frame.rows], frame.decision
+        due = self._printed is None or frame.at - self._printed_at >= SECONDS_BETWEEN_BLOCKS
+        if frame.rows and content != self._printed and due:
+            self._printed, self._printed_at = content, frame.at
+            lines += view.change(frame, width, self._style)
+        if lines:
+            self._out.write("\n".join(lines) + "\n")
+            self._out.flush()
+
+    def clear(self) -> None:
+        """Nothing to undo: what is printed stays."""
+
+
+def of(out: TextIO, style: Style) -> Screen:
+    """The screen that suits a stream."""
+    return Terminal(out, style) if out.isatty() else Blocks(out, style)

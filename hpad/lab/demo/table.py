@@ -1,0 +1,91 @@
+"""The table of HPAs, column for column as `kubectl get hpa` prints it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from hpad.lab.demo.style import Style
+from hpad.model.hpa import (
+    HorizontalPodAutoscaler,
+    MetricSpec,
+    MetricStatus,
+    MetricTarget,
+    MetricValueStatus,
+)
+
+HEADINGS = ("NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE")
+UNKNOWN = "<unknown>"
+GAP = "   "
+
+
+def targets(hpa: HorizontalPodAutoscaler) -> str:
+    """Each metric as reading/goal: `305%/50%`, `80/15`, `20/15 (avg)`, `<unknown>/50%` where there is no reading."""
+    statuses = hpa.status.current_metrics or ()
+    shown = [
+        _target(spec, statuses[index] if index < len(statuses) else None) for index, spec in enumerate(hpa.spec.metrics)
+    ]
+    return ", ".join(shown) or "<none>"
+
+
+def reading(hpa: HorizontalPodAutoscaler) -> float | None:
+    """The first metric's reading as a number (percent, or the value itself), None where there is none."""
+    statuses = hpa.status.current_metrics or ()
+    current = _current(statuses[0]) if statuses else None
+    if current is None:
+        return None
+    value = current.average_utilization, current.value, current.average_value
+    return next((float(each) for each in value if each is not None), None)
+
+
+def row(hpa: HorizontalPodAutoscaler, now: datetime) -> tuple[str, ...]:
+    """The cells of one HPA, in the order of HEADINGS."""
+    ref, created = hpa.spec.scale_target_ref, hpa.metadata.creation_timestamp
+    return (
+        hpa.metadata.name,
+        f"{ref.kind}/{ref.name}",
+        targets(hpa),
+        str(hpa.spec.min_replicas if hpa.spec.min_replicas is not None else 1),
+        str(hpa.spec.max_replicas),
+        str(hpa.status.current_replicas),
+        age((now - created).total_seconds()) if created else UNKNOWN,
+    )
+
+
+def render(rows: Sequence[Sequence[str]], style: Style, *, width: int | None = None) -> list[str]:
+    """The headings and one line a row, columns aligned; gaps narrow and lines are cut where `width` asks for it."""
+    widths = [max(len(line[column]) for line in (HEADINGS, *rows)) for column in range(len(HEADINGS))]
+    room = (width - sum(widths)) // (len(HEADINGS) - 1) if width is not None else len(GAP)
+    gap = GAP[: max(1, room)]
+    lines = [gap.join(cell.ljust(size) for cell, size in zip(each, widths, strict=True)) for each in (HEADINGS, *rows)]
+    cut = [line.rstrip()[:width] for line in lines]
+    return [style.dim(cut[0]), *map(style.bold, cut[1:])]
+
+
+def age(seconds: float) -> str:
+    """A span as kubectl shortens it: `8s`, `119s`, `2m5s`."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m{rest}s" if rest and minutes < 10 else f"{minutes}m"
+
+
+def _target(spec: MetricSpec, status: MetricStatus | None) -> str:
+    source = spec.resource or spec.container_resource or spec.pods or spec.object or spec.external
+    goal = source.target if source else MetricTarget()
+    current = _current(status) or MetricValueStatus()
+    if goal.average_utilization is not None:
+        have = f"{current.average_utilization}%" if current.average_utilization is not None else UNKNOWN
+        return f"{have}/{goal.average_utilization}%"
+    if goal.average_value is not None:
+        shown = current.average_value if current.average_value is not None else UNKNOWN
+        return (
+            f"{shown}/{goal.average_value} (avg)" if spec.external or spec.object else f"{shown}/{goal.average_value}"
+        )
+    return f"{current.value if current.value is not None else UNKNOWN}/{goal.value}"
+
+
+def _current(status: MetricStatus | None) -> MetricValueStatus | None:
+    if status is None:
+        return None
+    source = status.resource or status.container_resource or status.pods or status.object or status.external
+    return source.current if source else None

@@ -1,0 +1,85 @@
+"""What is to be seen at one moment, and how it is laid out as lines."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpad.lab.demo import chart, table
+from hpad.lab.demo.chart import Point
+from hpad.lab.demo.style import Style
+
+NOTES_SHOWN = 3
+INDENT = "  "
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that was done or happened, `at` seconds after the start of its half."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One moment of one half. `rows` are the cells of the table, `decision` the last decision as one sentence."""
+
+    title: str
+    at: float
+    rows: Sequence[Sequence[str]]
+    decision: str
+    notes: Sequence[Note]
+    points: Sequence[Point]
+    label: str
+
+
+def clock_time(seconds: float) -> str:
+    """`0:07`, `1:42`."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    return f"{minutes}:{rest:02}"
+
+
+def live(frame: Frame, width: int, height: int, style: Style) -> list[str]:
+    """The whole picture, for a terminal: title, table, last decision, what happened, and the chart so far.
+
+    Never more than `height` - 1 lines (the cursor needs one) and never wider than `width`; the chart gives way first.
+    """
+    top = [*_title(frame, width, style), "", *_table(frame, width, style), *_decision(frame, width, style), ""]
+    notes = [*_notes(frame, width, style), ""]
+    room = height - 1 - len(top) - len(notes) - 3
+    drawn = (
+        chart.chart(frame.points, width, style, label=frame.label, rows=min(chart.MOST_ROWS, room)) if room > 0 else []
+    )
+    return [*top, *notes, *drawn][: max(1, height - 1)]
+
+
+def change(frame: Frame, width: int, style: Style) -> list[str]:
+    """The block that reports a change where there is no terminal: the table and the decision, with the time."""
+    return [style.dim(f"[{clock_time(frame.at)}]"), *_table(frame, width, style), *_decision(frame, width, style)]
+
+
+def note(each: Note, width: int, style: Style) -> str:
+    """One note as a line, with its time."""
+    return f"{style.dim(clock_time(each.at).rjust(6))}  {each.text[: max(0, width - 8)]}"
+
+
+def _title(frame: Frame, width: int, style: Style) -> list[str]:
+    elapsed = clock_time(frame.at)
+    text = frame.title[: max(0, width - len(elapsed) - 1)]
+    return [style.bold(text) + elapsed.rjust(width - len(text)), style.dim("─" * width)]
+
+
+def _table(frame: Frame, width: int, style: Style) -> list[str]:
+    return table.render(frame.rows, style, width=width)
+
+
+def _decision(frame: Frame, width: int, style: Style) -> list[str]:
+    """Wrapped to at most two lines."""
+    lines = textwrap.wrap(frame.decision, max(20, width - len(INDENT)), max_lines=2, placeholder=" …")
+    return [INDENT + style.reading(line) for line in lines]
+
+
+def _notes(frame: Frame, width: int, style: Style) -> list[str]:
+    """The last few, padded so that the chart below does not jump."""
+    shown = [note(each, width, style) for each in frame.notes[-NOTES_SHOWN:]]
+    return [*shown, *[""] * (NOTES_SHOWN - len(shown))]
