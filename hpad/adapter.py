@@ -13,9 +13,12 @@ An adapter is a class, published under the entry-point group `hpad.adapters`:
         async def answer(self, queries: Sequence[Query]) -> list[Sample | AdapterError]: ...
         async def aclose(self) -> None: ...
 
-`answer` gets a batch and returns one result per query, in the same order, so that one list call can serve every HPA of
-a namespace. It makes one attempt, may be cancelled at any time, and judges nothing: timeouts, retries, circuit breaking,
-coalescing and caching belong to hpad, as does reducing many values to one and judging a sample's age by its timestamp.
+`serves` holds metric types. An optional `metrics`, a tuple of names or shell-style patterns, says which metrics of
+those types come here without a rule of the configuration (without it, all do). `Settings` is the schema of the source's
+configuration; __init__ must not block. `answer` gets a batch and returns one result per query, in the same order, so
+that one list call can serve every HPA of a namespace. It makes one attempt, may be cancelled at any time, and judges
+nothing: timeouts, retries, circuit breaking, coalescing and caching belong to hpad, as does reducing many values to one
+and judging a sample's age by its timestamp.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,6 +28,7 @@ import aiohttp
 import msgspec
 
 from hpad.clock import Clock
+from hpad.model.duration import parse as parse_duration
 from hpad.model.hpa import CrossVersionObjectReference
 from hpad.model.quantity import Quantity, QuantityError, parse_milli
 from hpad.model.sample import (
@@ -42,7 +46,7 @@ from hpad.model.sample import (
     Query,
     Sample,
 )
-from hpad.model.selector import Requirement, Selector
+from hpad.model.selector import Operator, Requirement, Selector
 
 Answer = Sample | AdapterError
 
@@ -121,6 +125,7 @@ __all__ = [
     "ExternalSample",
     "Log",
     "ObjectSample",
+    "Operator",
     "PodSample",
     "PodValue",
     "Quantity",
@@ -130,5 +135,6 @@ __all__ = [
     "Sample",
     "Selector",
     "one_by_one",
+    "parse_duration",
     "parse_milli",
 ]

@@ -1,0 +1,41 @@
+"""The capabilities that adapter instances are given."""
+
+from collections.abc import Mapping
+
+import aiohttp
+import structlog
+
+from hpad.adapter import ApiReader, Context, Log
+from hpad.clock import Clock
+
+# Longer than a sync period, so that a connection outlives the pause between two questions.
+_KEEP_ALIVE_SECONDS = 75.0
+_CONNECTIONS = 16
+_CONNECT_SECONDS = 5.0
+
+
+class Contexts:
+    """Makes a Context per source; call it inside the event loop. `api` None: hpad runs without an API server."""
+
+    def __init__(self, clock: Clock, *, api: ApiReader | None = None, log: Log | None = None) -> None:
+        self.clock = clock
+        self._api = api
+        self._log = log
+
+    def __call__(self, source: str, adapter: str) -> Context:
+        log: Log = (
+            self._log if self._log is not None else structlog.get_logger("hpad.source", source=source, adapter=adapter)
+        )
+        return Context(name=source, http=_session(), clock=self.clock, log=log, api=self._api)
+
+
+def _session() -> aiohttp.ClientSession:
+    """No cookies, no proxy or .netrc from the environment (each costs a thread hop a request), no compression."""
+    headers: Mapping[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+        headers=headers,
+        trust_env=False,
+    )

@@ -1,0 +1,136 @@
+"""All sources together: each query goes to its own, all at once; each answer is a sample or an error as a value."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from hpad import settings
+from hpad.adapter import AdapterError, Answer, Context, Query
+from hpad.gather import contexts, plan, registry
+from hpad.gather.source import TIMEOUT_SECONDS, Observer, Source
+from hpad.model.key import Key
+
+IMPLICIT = ("metrics-server", "custom-metrics", "external-metrics")
+"""Adapters that need no configuration: each is a source of its own name, unless one of that name is configured."""
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """A source after start(): at work, or broken with a reason."""
+
+    offer: plan.Offer
+    source: Source | None
+    context: Context | None
+    error: AdapterError | None
+
+
+def _unobserved(source: str, seconds: float, error: AdapterError | None) -> None:
+    """Nobody watches."""
+
+
+class Gatherer:
+    """Answers the metrics of all HPAs from the configured sources.
+
+    `observer` is called after every call to a source, for telemetry. Use start() and aclose() in one event loop.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[settings.SourceSettings] = (),
+        routes: Sequence[settings.Route] = (),
+        *,
+        contexts: contexts.Contexts,
+        observer: Observer = _unobserved,
+    ) -> None:
+        self._settings = tuple(sources)
+        self._routes = tuple(routes)
+        self._contexts = contexts
+        self._observer = observer
+        self._opened: dict[str, _Opened] = {}
+        self._plan = plan.Plan(self._routes, ())
+
+    async def start(self) -> None:
+        """Load and build the adapters. Never fails: a source that cannot be built answers with the reason."""
+        configured = {source.name for source in self._settings}
+        installed = await asyncio.to_thread(registry.names)
+        implicit = [
+            settings.SourceSettings(name=name, adapter=name)
+            for name in IMPLICIT
+            if name in installed and name not in configured
+        ]
+        opened = await asyncio.gather(*(self._open(source) for source in (*self._settings, *implicit)))
+        self._opened = {each.offer.source: each for each in opened}
+        self._plan = plan.Plan(self._routes, [each.offer for each in opened])
+
+    async def aclose(self) -> None:
+        """Close every source, then its HTTP session."""
+        await asyncio.gather(*(each.source.aclose() for each in self._opened.values() if each.source is not None))
+        for each in self._opened.values():
+            if each.context is not None:
+                await each.context.http.close()
+        self._opened = {}
+
+    def problems(self) -> dict[str, AdapterError]:
+        """The sources that could not be built, and why."""
+        return {name: each.error for name, each in self._opened.items() if each.error is not None}
+
+    async def gather(self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float) -> list[Answer]:
+        """One answer per query, in order; an error among the queries is its own answer.
+
+        Waits at most `deadline` seconds: what has not come by then is an error, whatever else has come is kept.
+        Raises nothing but CancelledError, and a cancellation leaves the calls that others share alone.
+        """
+        asked = [self._ask(query) for query in queries]
+        pending = {future for future in asked if isinstance(future, asyncio.Future)}
+        if pending:
+            await asyncio.wait(pending, timeout=deadline)
+        return [_read(query, future, deadline) for query, future in zip(queries, asked, strict=True)]
+
+    def _ask(self, query: Query | AdapterError) -> asyncio.Future[Answer] | AdapterError:
+        if isinstance(query, AdapterError):
+            return query
+        try:
+            opened = self._opened[self._plan.source(query)]
+        except AdapterError as error:
+            return error
+        if opened.source is None:
+            return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
+        return opened.source.ask(query)
+
+    async def _open(self, source: settings.SourceSettings) -> _Opened:
+        context: Context | None = None
+        offer = plan.Offer(source=source.name, match=source.match)
+        try:
+            adapter = await asyncio.to_thread(registry.adapter_class, source.adapter)
+            offer = _offer(source, adapter.serves, getattr(adapter, "metrics", ("*",)))
+            context = self._contexts(source.name, source.adapter)
+            built = registry.instance(source, adapter, context)
+        except AdapterError as error:
+            if context is not None:
+                await context.http.close()
+            return _broken(offer, error)
+        timeout = TIMEOUT_SECONDS if source.timeout is None else source.timeout.total_seconds()
+        working = Source(
+            source.name, built, clock=context.clock, log=context.log, observer=self._observer, timeout=timeout
+        )
+        return _Opened(offer, working, context, None)
+
+
+def _offer(source: settings.SourceSettings, serves: frozenset[str], metrics: Sequence[str]) -> plan.Offer:
+    return plan.Offer(source=source.name, serves=serves, metrics=tuple(metrics), match=source.match)
+
+
+def _broken(offer: plan.Offer, error: AdapterError) -> _Opened:
+    named = f'source "{offer.source}"'
+    message = error.message if error.message.startswith(named) else f"{named}: {error.message}"
+    reason = message.removeprefix(f"{named}").lstrip(": ")
+    return _Opened(msgspec.structs.replace(offer, problem=reason), None, None, AdapterError(message, error.blame))
+
+
+def _read(query: Query | AdapterError, asked: asyncio.Future[Answer] | AdapterError, deadline: float) -> Answer:
+    if isinstance(asked, AdapterError):
+        return asked
+    if asked.done():
+        return asked.result()
+    name = query.name if isinstance(query, Query) else ""
+    return AdapterError(f'no answer to "{name}" within the {deadline:g}s that a reconcile may wait for metrics')

@@ -1,0 +1,100 @@
+"""Which source answers a query.
+
+Routes of the configuration come first, then the `match` rules of the sources, then what the sources' adapters serve by
+themselves, each in the order of the configuration; the first that matches wins.
+"""
+
+import fnmatch
+from collections.abc import Sequence
+
+import msgspec
+
+from hpad import settings
+from hpad.adapter import AdapterError, Query
+
+_HOW_TO_CONFIGURE = (
+    "to configure one, add it under `sources:` of hpad's configuration and, if need be, say under `routes:` "
+    "which metrics it answers"
+)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one source can answer.
+
+    `serves` holds metric types, `metrics` patterns of the names its adapter answers without being told; `match` holds
+    the rules that the configuration gives instead. `problem`: why the source does not work, None if it does.
+    """
+
+    source: str
+    serves: frozenset[str] = frozenset()
+    metrics: tuple[str, ...] = ("*",)
+    match: tuple[settings.Match, ...] = ()
+    problem: str | None = None
+
+    def takes(self, query: Query) -> bool:
+        """Whether a query that no route names goes here."""
+        if self.match:
+            return any(matches(rule, query) for rule in self.match)
+        return query.type in self.serves and _one_of(self.metrics, query.name)
+
+
+class Plan:
+    """The routes and offers, asked once per query; decides by the query alone."""
+
+    def __init__(self, routes: Sequence[settings.Route], offers: Sequence[Offer]) -> None:
+        self._routes = tuple(routes)
+        self._offers = {offer.source: offer for offer in offers}
+
+    def source(self, query: Query) -> str:
+        """The name of the source; raises AdapterError (blame "spec") that says what there is instead."""
+        name = self._routed(query) or self._offered(query)
+        if name is None:
+            raise AdapterError(self._unserved(query), "spec")
+        offer = self._offers.get(name)
+        if offer is None:
+            raise AdapterError(f'a route sends {_named(query)} to source "{name}", which is not configured', "spec")
+        if offer.problem is None and query.type not in offer.serves:
+            serves = ", ".join(sorted(offer.serves))
+            raise AdapterError(f'source "{name}" serves {serves} metrics, it cannot answer {_named(query)}', "spec")
+        return name
+
+    def _routed(self, query: Query) -> str | None:
+        return next((route.source for route in self._routes if matches(route.match, query)), None)
+
+    def _offered(self, query: Query) -> str | None:
+        return next((offer.source for offer in self._offers.values() if offer.takes(query)), None)
+
+    def _unserved(self, query: Query) -> str:
+        sources = "; ".join(_described(offer) for offer in self._offers.values()) or "none"
+        where = f' in namespace "{query.namespace}"'
+        return f"no source serves {_named(query)}{where}: configured sources: {sources}; {_HOW_TO_CONFIGURE}"
+
+
+def matches(rule: settings.Match, query: Query) -> bool:
+    """Whether all that the rule names (types, metric names, namespaces; patterns as of a shell) fits the query."""
+    return (
+        _one_of(rule.types, query.type)
+        and _one_of(rule.metrics, query.name)
+        and _one_of(rule.namespaces, query.namespace)
+    )
+
+
+def _one_of(patterns: Sequence[str], text: str) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _named(query: Query) -> str:
+    return f'{query.type} metric "{query.name}"'
+
+
+def _described(offer: Offer) -> str:
+    if offer.problem is not None:
+        return f"{offer.source} ({offer.problem})"
+    if offer.match:
+        return f"{offer.source} (metrics: {', '.join(_patterns(offer.match))})"
+    names = "" if "*" in offer.metrics else f": {', '.join(offer.metrics)}"
+    return f"{offer.source} ({', '.join(sorted(offer.serves))}{names})"
+
+
+def _patterns(rules: Sequence[settings.Match]) -> list[str]:
+    return [pattern for rule in rules for pattern in rule.metrics or ("*",)]

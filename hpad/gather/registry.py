@@ -1,0 +1,98 @@
+"""Adapters by name: packages publish them under the entry-point group `hpad.adapters`.
+
+Nothing is imported that no source uses. Whatever is wrong with an adapter or its settings is an AdapterError, which
+becomes the answer to the queries of that source and to no others.
+"""
+
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import msgspec
+
+from hpad import settings
+from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Context
+
+GROUP = "hpad.adapters"
+
+_PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+_FIELD = re.compile(r"field `(?P<path>[^`]+)`$")
+_SECRET_FIELD = re.compile(r"pass|secret|token|key|auth|credential|header", re.IGNORECASE)
+_USER_INFO = re.compile(r"//[^/@\s'\"]*@")
+_LONGEST_VALUE = 80
+
+
+def names() -> tuple[str, ...]:
+    """The adapters that are installed, sorted; reads package metadata, imports none of them."""
+    return tuple(sorted({point.name for point in metadata.entry_points(group=GROUP)}))
+
+
+def adapter_class(name: str) -> type[Adapter]:
+    """Import the adapter of that name; raises AdapterError saying what is wrong. It blocks: call it in a thread."""
+    points = {point.value: point for point in metadata.entry_points(group=GROUP, name=name)}
+    if not points:
+        raise AdapterError(f'there is no adapter "{name}"; installed: {", ".join(names()) or "none"}', "spec")
+    if len(points) > 1:
+        raise AdapterError(f'adapter "{name}" is published more than once: {", ".join(sorted(points))}', "spec")
+    value, point = points.popitem()
+    try:
+        loaded = point.load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: it may fail in any way
+        raise AdapterError(
+            f'adapter "{name}" ({value}) cannot be imported: {type(error).__name__}: {error}', "bug"
+        ) from None
+    _check_class(name, value, loaded)
+    adapter: type[Adapter] = loaded
+    return adapter
+
+
+def _check_class(name: str, value: str, loaded: Any) -> None:
+    what = f'adapter "{name}" ({value})'
+    if not isinstance(loaded, type) or not callable(getattr(loaded, "answer", None)):
+        raise AdapterError(f"{what} is not a class with a method answer()", "bug")
+    serves = getattr(loaded, "serves", None)
+    if not isinstance(serves, frozenset) or not serves or not serves <= set(SOURCE_TYPES):
+        raise AdapterError(f"{what}: serves must be a frozenset of some of {', '.join(SOURCE_TYPES)}", "bug")
+    schema = getattr(loaded, "Settings", None)
+    if not isinstance(schema, type) or not issubclass(schema, msgspec.Struct):
+        raise AdapterError(f"{what}: Settings must be a msgspec.Struct", "bug")
+
+
+def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msgspec.Struct:
+    """The source's settings in its adapter's own schema; raises AdapterError naming source, field and value."""
+    try:
+        return msgspec.convert(source.settings, schema)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise AdapterError(_explained(source, str(error)), "spec") from None
+
+
+def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
+    """Build the source's adapter; raises AdapterError."""
+    decoded = decode(source, adapter.Settings)
+    try:
+        return adapter(decoded, context)
+    except AdapterError as error:
+        raise AdapterError(f'source "{source.name}": {error.message}', error.blame) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
+        raise AdapterError(
+            f'source "{source.name}": adapter "{source.adapter}" could not be set up: {type(error).__name__}', "bug"
+        ) from None
+
+
+def _explained(source: settings.SourceSettings, message: str) -> str:
+    place = _PLACE.search(message)
+    text = message[: place.start()] if place else message
+    found = place or _FIELD.search(message)
+    path = found["path"] if found else ""
+    where = f'source "{source.name}" (adapter "{source.adapter}")'
+    return ": ".join(part for part in (where, path, text) if part) + _shown(source.settings, path)
+
+
+def _shown(values: Mapping[str, Any], path: str) -> str:
+    """The value that was wrong, unless it may be a secret or is not there at all."""
+    field = re.split(r"[.\[]", path, maxsplit=1)[0]
+    if field not in values or _SECRET_FIELD.search(path):
+        return ""
+    value = _USER_INFO.sub("//***@", repr(values[field]))
+    return f" (value: {value[:_LONGEST_VALUE]})"

@@ -1,0 +1,15 @@
+"""Free ports of the loopback interface."""
+
+import socket
+
+
+def free(count: int) -> list[int]:
+    """`count` different TCP ports on which nothing listened a moment ago (another process may still take one)."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,195 @@
+"""A real RabbitMQ with its management API, started from Debian's package `rabbitmq-server`.
+
+Nothing of the machine's own RabbitMQ is touched: node, port mapper (epmd), ports, home and data folder are private,
+and all of it is on the loopback interface.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from hpad import clock
+from hpad.lab.servers import ports
+
+PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+EPMD = "/usr/bin/epmd"
+ABSENT = f"{PROGRAM} is missing: install Debian's package rabbitmq-server"
+_READY_WITHIN = 60.0
+_POLL_SECONDS = 0.2
+
+
+class User(msgspec.Struct, frozen=True):
+    """`tags` as RabbitMQ has them ("administrator", "monitoring", ...); full permissions on each of `vhosts`."""
+
+    name: str
+    password: str
+    tags: Sequence[str] = ()
+    vhosts: Sequence[str] = ()
+
+
+class Queue(msgspec.Struct, frozen=True):
+    name: str
+    vhost: str = "/"
+    durable: bool = True
+
+
+ADMIN = User("hpad", "hpad-lab", ("administrator",), ("/",))
+
+
+class RabbitMQServer:
+    """One broker: `async with`, or start() and stop() (which may be called from another event loop).
+
+    `admin` is an administrator with full permissions on every vhost. A start takes 7 to 10 seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        admin: User = ADMIN,
+        users: Sequence[User] = (),
+        vhosts: Sequence[str] = ("/",),
+        queues: Sequence[Queue] = (),
+    ) -> None:
+        self.admin = admin
+        self.amqp_port, self.management_port, self._dist_port, self._epmd_port = ports.free(4)
+        self._definitions = _definitions(admin, users, vhosts, queues)
+        self._folder: Path | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @staticmethod
+    def installed() -> bool:
+        """Whether the package is there."""
+        return PROGRAM.exists() and Path(EPMD).exists()
+
+    @property
+    def management_url(self) -> str:
+        """Where the management API answers, without credentials."""
+        return f"http://127.0.0.1:{self.management_port}"
+
+    async def start(self) -> None:
+        """Return once the API answers and all queues are there; raises RuntimeError with the server's log."""
+        if not self.installed():
+            raise RuntimeError(ABSENT)
+        try:
+            await asyncio.to_thread(self._launch)
+            await self._until_ready()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End both processes and remove the folder; the data goes too, so an orderly stop would gain nothing."""
+        await asyncio.to_thread(self._end)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _launch(self) -> None:
+        folder = self._folder = Path(tempfile.mkdtemp(prefix="hpad-rabbitmq-"))
+        environment = self._write_files(folder)
+        epmd = [EPMD, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
+        with (folder / "out.log").open("wb") as log:
+            for command in (epmd, [str(PROGRAM)]):
+                self._processes.append(
+                    subprocess.Popen(
+                        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
+                    )
+                )
+
+    def _write_files(self, folder: Path) -> dict[str, str]:
+        for name in ("mnesia", "log", "home"):
+            (folder / name).mkdir()
+        (folder / "empty").touch()
+        (folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        (folder / "definitions.json").write_bytes(msgspec.json.encode(self._definitions))
+        (folder / "rabbitmq.conf").write_text(
+            f"listeners.tcp.local = 127.0.0.1:{self.amqp_port}\n"
+            "management.tcp.ip = 127.0.0.1\n"
+            f"management.tcp.port = {self.management_port}\n"
+            f"load_definitions = {folder}/definitions.json\n"
+            "log.console = false\nlog.file.level = warning\n"
+        )
+        return os.environ | self._environment(folder)
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        return {
+            "HOME": f"{folder}/home",
+            "RABBITMQ_NODENAME": "hpad@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.amqp_port),
+            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
+            "RABBITMQ_PID_FILE": f"{folder}/pid",
+            "RABBITMQ_CONF_ENV_FILE": f"{folder}/empty",
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    async def _until_ready(self) -> None:
+        system = clock.SystemClock()
+        deadline = system.monotonic() + _READY_WITHIN
+        headers = {"Authorization": aiohttp.encode_basic_auth(self.admin.name, self.admin.password)}
+        async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=5)) as http:
+            while await _queues(http, self.management_url) < len(self._definitions["queues"]):
+                dead = self._processes[-1].poll() is not None
+                if dead or system.monotonic() > deadline:
+                    raise RuntimeError(await asyncio.to_thread(self._failure, dead))
+                await system.sleep(_POLL_SECONDS)
+
+    def _failure(self, dead: bool) -> str:
+        what = "ended" if dead else f"was not ready within {_READY_WITHIN:.0f} s"
+        log = (self._folder / "out.log").read_text(errors="replace")[-2000:] if self._folder else ""
+        return f"rabbitmq-server {what}: {log}"
+
+    def _end(self) -> None:
+        while self._processes:
+            process = self._processes.pop()
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+async def _queues(http: aiohttp.ClientSession, url: str) -> int:
+    """How many queues there are, -1 while nothing answers: the API is up before the definitions are loaded."""
+    try:
+        async with http.get(f"{url}/api/overview") as response:
+            body = await response.read()
+            return int(msgspec.json.decode(body)["object_totals"]["queues"]) if response.status == 200 else -1
+    except (aiohttp.ClientError, TimeoutError, KeyError):
+        return -1
+
+
+def _definitions(
+    admin: User, users: Sequence[User], vhosts: Sequence[str], queues: Sequence[Queue]
+) -> Mapping[str, Any]:
+    everyone = (msgspec.structs.replace(admin, vhosts=tuple(vhosts)), *users)
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    return {
+        "users": [{"name": u.name, "password": u.password, "tags": ",".join(u.tags)} for u in everyone],
+        "vhosts": [{"name": name} for name in vhosts],
+        "permissions": [{"user": u.name, "vhost": vhost, **everything} for u in everyone for vhost in u.vhosts],
+        "queues": [
+            {"name": q.name, "vhost": q.vhost, "durable": q.durable, "auto_delete": False, "arguments": {}}
+            for q in queues
+        ],
+    }

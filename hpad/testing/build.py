@@ -1,0 +1,52 @@
+"""Queries as an HPA's metrics ask them. Selectors are written as text: "queue=worker_tasks,tier in (a,b)"."""
+
+from hpad.adapter import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    CrossVersionObjectReference,
+    Query,
+)
+from hpad.model import selector as selectors
+
+
+def resource(name: str, pods: str, *, namespace: str = "default") -> Query:
+    """A resource ("cpu", "memory") of the pods that the selector `pods` matches."""
+    return Query(type=RESOURCE, namespace=namespace, name=name, pods=selectors.parse(pods))
+
+
+def container_resource(name: str, container: str, pods: str, *, namespace: str = "default") -> Query:
+    """A resource of one container of each of the pods."""
+    return Query(
+        type=CONTAINER_RESOURCE, namespace=namespace, name=name, container=container, pods=selectors.parse(pods)
+    )
+
+
+def pods_metric(name: str, pods: str, selector: str | None = None, *, namespace: str = "default") -> Query:
+    """A custom metric of each of the pods."""
+    return Query(type=PODS, namespace=namespace, name=name, pods=selectors.parse(pods), selector=_parsed(selector))
+
+
+def object_metric(
+    name: str,
+    kind: str,
+    object_name: str,
+    selector: str | None = None,
+    *,
+    api_version: str = "v1",
+    namespace: str = "default",
+) -> Query:
+    """A metric of one object."""
+    reference = CrossVersionObjectReference(kind=kind, name=object_name, api_version=api_version)
+    return Query(type=OBJECT, namespace=namespace, name=name, object=reference, selector=_parsed(selector))
+
+
+def external(name: str, selector: str | None = None, *, namespace: str = "default") -> Query:
+    """An external metric; no selector is another thing than an empty one."""
+    return Query(type=EXTERNAL, namespace=namespace, name=name, selector=_parsed(selector))
+
+
+def _parsed(text: str | None) -> selectors.Selector | None:
+    return None if text is None else selectors.parse(text)

@@ -1,0 +1,92 @@
+"""What every adapter must do, asked of a living one."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Answer, PodSample, Query
+from hpad.gather import answers
+
+_PATIENCE_SECONDS = 5.0
+
+
+class ContractBroken(AssertionError):
+    """The adapter does something that the contract rules out; the message says what."""
+
+
+async def check_adapter(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
+    """Ask `queries` in batches, alone, reversed, twice and in vain, then close the adapter; return the batch's answers.
+
+    Raises ContractBroken. Give queries that succeed and queries that fail, of every type that the adapter serves: what
+    they answer must depend on the query alone, for as long as the check runs.
+    """
+    _check_class(adapter)
+    batch = await _ask(adapter, queries)
+    _same("in reverse order", batch, (await _ask(adapter, queries[::-1]))[::-1])
+    _same("asked one by one", batch, [(await _ask(adapter, (query,)))[0] for query in queries])
+    _same("each asked twice in a batch", [*batch, *batch], await _ask(adapter, (*queries, *queries)))
+    if await _ask(adapter, ()) != []:
+        raise ContractBroken("an empty batch must have an empty answer")
+    for turns in range(4):
+        await _check_cancellation(adapter, queries, turns)
+    _same("after a cancellation", batch, await _ask(adapter, queries))
+    await _check_close(adapter)
+    return batch
+
+
+def _check_class(adapter: Adapter) -> None:
+    kind = type(adapter)
+    if not isinstance(kind.serves, frozenset) or not kind.serves or not kind.serves <= set(SOURCE_TYPES):
+        raise ContractBroken(f"{kind.__name__}.serves must be a frozenset of some of {', '.join(SOURCE_TYPES)}")
+    if not isinstance(kind.Settings, type) or not issubclass(kind.Settings, msgspec.Struct):
+        raise ContractBroken(f"{kind.__name__}.Settings must be a msgspec.Struct")
+
+
+async def _ask(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
+    try:
+        given = await adapter.answer(queries)
+    except AdapterError as error:
+        given = [error] * len(queries)
+    except Exception as error:
+        raise ContractBroken(f"answer() raised {error!r}; give an AdapterError as the answer instead") from error
+    for answer in answers.checked(type(adapter).__name__, queries, given):
+        if isinstance(answer, AdapterError) and answer.blame == "bug":
+            raise ContractBroken(answer.message)
+    return given
+
+
+def _same(how: str, expected: Sequence[Answer], given: Sequence[Answer]) -> None:
+    """Values may move between two calls; which query succeeds, and of which pods it tells, may not."""
+    for index, (one, other) in enumerate(zip(expected, given, strict=True)):
+        if _shape(one) != _shape(other):
+            raise ContractBroken(f"query {index} {how} is answered {other!r}, but was answered {one!r}")
+
+
+def _shape(answer: Answer) -> object:
+    if isinstance(answer, AdapterError):
+        return answer.blame
+    return (type(answer), sorted(answer.values)) if isinstance(answer, PodSample) else type(answer)
+
+
+async def _check_cancellation(adapter: Adapter, queries: Sequence[Query], turns: int) -> None:
+    """Cancel a call after some turns of the event loop: it must end, by the cancellation or because it was through."""
+    call = asyncio.ensure_future(adapter.answer(queries))
+    for _ in range(turns):
+        await asyncio.wait({call}, timeout=0)
+    through = call.done()
+    call.cancel()
+    done, _ = await asyncio.wait({call}, timeout=_PATIENCE_SECONDS)
+    if not done:
+        raise ContractBroken(f"answer() was still at work {_PATIENCE_SECONDS:g}s after its cancellation")
+    if not through and not call.cancelled():
+        raise ContractBroken("answer() swallowed its cancellation: let CancelledError pass")
+
+
+async def _check_close(adapter: Adapter) -> None:
+    for time in ("", " a second time"):
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await adapter.aclose()
+        except Exception as error:
+            raise ContractBroken(f"aclose(){time} failed: {error!r}") from error
