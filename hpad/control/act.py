@@ -1,0 +1,33 @@
+"""Writing the target's replica count, through its scale subresource."""
+
+from hpad.clock import Clock
+from hpad.control.world import World
+from hpad.engine import settle
+from hpad.kube import errors
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.target import Scale
+
+ATTEMPTS = 5
+_PAUSE_SECONDS = 0.01
+
+
+async def act(world: World, clock: Clock, hpa: HorizontalPodAutoscaler, scale: Scale, replicas: int) -> settle.Outcome:
+    """Write the count; where somebody else wrote in between, read again and write the same count, five times in all.
+
+    Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells.
+    """
+    namespace, target = hpa.metadata.namespace, hpa.spec.scale_target_ref
+    attempts: list[int] = []
+    try:
+        while True:
+            attempts.append(replicas)
+            try:
+                await world.write_scale(namespace, target, scale.with_replicas(replicas))
+                return settle.Outcome(attempts=tuple(attempts), error=None)
+            except errors.ApiError as error:
+                if not error.conflict or len(attempts) == ATTEMPTS:
+                    raise
+            await clock.sleep(_PAUSE_SECONDS)
+            scale = await world.fresh_scale(namespace, target)
+    except errors.ApiError as error:
+        return settle.Outcome(attempts=tuple(attempts), error=error.message)

@@ -1,0 +1,67 @@
+"""Which HPAs lay claim to which pods.
+
+Two HPAs whose targets' selectors pick a common pod would fight over it, so neither may scale by metrics (condition
+AmbiguousSelector). As in the original, a claim is the selector an HPA's target had when the HPA last computed metrics;
+an HPA that never did claims nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from hpad.model.key import Key
+from hpad.model.pod import Pod
+from hpad.model.selector import Operator, Selector
+
+_Handle = tuple[str, str, str]
+
+
+class Claims:
+    """Selectors by HPA, found by one `label=value` each requires, so that no question looks at all HPAs.
+
+    A selector without such a requirement is found through its namespace.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[Key, Selector] = {}
+        self._by_handle: dict[_Handle, set[Key]] = defaultdict(set)
+
+    def claim(self, key: Key, selector: Selector) -> None:
+        """The HPA's target selects these pods from now on."""
+        held = self._claims.get(key)
+        if held == selector:
+            return
+        self.release(key)
+        self._claims[key] = selector
+        self._by_handle[_handle(key.namespace, selector)].add(key)
+
+    def release(self, key: Key) -> None:
+        """The HPA is gone; fine if it never claimed anything."""
+        selector = self._claims.pop(key, None)
+        if selector is None:
+            return
+        handle = _handle(key.namespace, selector)
+        self._by_handle[handle].discard(key)
+        if not self._by_handle[handle]:
+            del self._by_handle[handle]
+
+    def rivals(self, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
+        """The names, sorted, of the other HPAs of the namespace that claim any of these pods."""
+        found: set[Key] = set()
+        for pod in pods:
+            for other in self._candidates(key.namespace, pod.labels):
+                if other != key and other not in found and self._claims[other].matches(pod.labels):
+                    found.add(other)
+        return tuple(sorted(other.name for other in found))
+
+    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterable[Key]:
+        handles = [(namespace, label, value) for label, value in labels.items()]
+        for handle in (*handles, (namespace, "", "")):
+            yield from self._by_handle.get(handle, ())
+
+
+def _handle(namespace: str, selector: Selector) -> _Handle:
+    """The first exact requirement, which any pod the selector picks must carry."""
+    for term in selector.requirements:
+        if term.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS):
+            return namespace, term.key, term.values[0]
+    return namespace, "", ""

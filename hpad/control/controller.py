@@ -1,0 +1,126 @@
+"""The heartbeat: workers that take keys from the queue, reconcile them, and plan each one's next turn."""
+
+import asyncio
+from enum import Enum, auto
+
+import structlog
+
+from hpad.clock import Clock
+from hpad.control.observe import Observer
+from hpad.control.reconcile import Reconciler
+from hpad.control.workqueue import DelayingQueue, ShutDown
+from hpad.control.world import HpaSource
+from hpad.model.key import Key
+from hpad.telemetry import Telemetry
+
+_DEADLINE = 0.95
+"""The part of the period that one reconcile may last, so that it can never make the next one late."""
+
+
+class Ending(Enum):
+    """How a turn ended."""
+
+    DONE = auto()
+    LATE = auto()
+    BUG = auto()
+    GONE = auto()
+
+
+class Controller:
+    """Reconciles every HPA of a source each `period` (seconds), with `workers` reconciles at a time.
+
+    `start` once the source has synced; `stop` waits for the reconciles under way.
+    """
+
+    def __init__(
+        self,
+        source: HpaSource,
+        reconciler: Reconciler,
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        period: float,
+        workers: int,
+    ) -> None:
+        self._source = source
+        self._reconciler = reconciler
+        self._telemetry = telemetry
+        self._clock = clock
+        self._period = period
+        self._workers = workers
+        self._queue = DelayingQueue(clock, telemetry.queue)
+        self._observer = Observer(source, self._queue, clock, period, self._forget)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log = structlog.get_logger("hpad.controller")
+        telemetry.before_scrape(self._refresh_series)
+
+    def start(self) -> None:
+        """Begin with all HPAs of the source."""
+        self._tasks = [asyncio.create_task(self._work(), name=f"worker-{n}") for n in range(self._workers)]
+        self._observer.start(at_once=self._workers)
+
+    async def stop(self, seconds: float) -> None:
+        """Take nothing new on, and give what is under way that many seconds to end before it is cancelled."""
+        self._queue.shutdown()
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except ShutDown:
+                return
+            try:
+                self._plan(key, await self._turn(key))
+            finally:
+                self._queue.done(key)
+
+    async def _turn(self, key: Key) -> Ending:
+        """Reconcile the key's HPA; whatever goes wrong with one HPA is logged and counted, and stops nothing."""
+        late = self._observer.lateness(key)
+        if late is not None:
+            self._telemetry.late(late)
+        hpa = self._source.get(key)
+        if hpa is None:
+            return Ending.GONE
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._period * _DEADLINE):
+                await self._reconciler.reconcile(hpa)
+        except TimeoutError:
+            ending = Ending.LATE
+            self._log.error("reconcile took too long and was given up", hpa=str(key))
+        except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
+            ending = Ending.BUG
+            self._telemetry.bug()
+            self._log.exception("bug: the reconcile failed in a way nobody expected", hpa=str(key))
+        else:
+            return Ending.DONE
+        self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
+        return ending
+
+    def _plan(self, key: Key, ending: Ending) -> None:
+        """The one place that decides when a key has its next turn.
+
+        An error brings it no earlier: the HPA controller has a fixed period, and the next turn is its retry.
+        """
+        if ending is Ending.GONE or self._source.get(key) is None:
+            self._forget(key)
+        else:
+            self._observer.schedule(key)
+
+    def _forget(self, key: Key) -> None:
+        """Leave nothing of an HPA that is gone; called again after a reconcile that was under way at that moment."""
+        self._observer.forget(key)
+        self._reconciler.forget(key)
+
+    def _refresh_series(self) -> None:
+        self._telemetry.hpas(sum(1 for _ in self._source.values()))
+        self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
+        self._telemetry.queue.longest.set(self._queue.longest_running_seconds())

@@ -1,0 +1,240 @@
+"""One reconcile of one HPA: look, examine, gather, decide, act, settle, publish."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from hpad.clock import Clock
+from hpad.control import act
+from hpad.control.claims import Claims
+from hpad.control.world import Metrics, World
+from hpad.engine import decide, examine, settle
+from hpad.kube import errors
+from hpad.model import events, selector
+from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.model.key import Key
+from hpad.model.pod import Pod
+from hpad.model.sample import AdapterError, Sample
+from hpad.model.target import Scale
+from hpad.model.tunables import Tunables
+from hpad.store.memory import NOTHING, Last, Memory, Store
+from hpad.telemetry import Telemetry
+
+Answers = Sequence[Sample | AdapterError]
+DRY_RUN = "not written: this is a dry run"
+
+
+class Journal(Protocol):
+    """Where reconciles are recorded; must not wait."""
+
+    def note(self, view: examine.View, answers: Answers, outcome: settle.Outcome | None) -> None: ...
+
+
+class Ways(msgspec.Struct, frozen=True, kw_only=True):
+    """How reconciles are done. `owned`: the HPAs are objects of the API server, so that their status goes there.
+
+    `patience` is how many seconds the metrics of one HPA may take; `dry_run`: decide, but write nothing anywhere.
+    """
+
+    tunables: Tunables
+    patience: float
+    owned: bool = True
+    dry_run: bool = False
+
+
+class Reconciler:
+    """Holds what every reconcile needs. Remembers nothing itself: the store and the claims do."""
+
+    def __init__(
+        self,
+        *,
+        ways: Ways,
+        clock: Clock,
+        world: World,
+        metrics: Metrics,
+        store: Store,
+        claims: Claims,
+        telemetry: Telemetry,
+        journal: Journal | None = None,
+    ) -> None:
+        self._ways = ways
+        self._clock = clock
+        self._world = world
+        self._metrics = metrics
+        self._store = store
+        self._claims = claims
+        self._telemetry = telemetry
+        self._journal = journal
+        self._log = structlog.get_logger("hpad.reconcile")
+
+    async def reconcile(self, listed: HorizontalPodAutoscaler) -> settle.Settlement:
+        """Bring the HPA's target to where it should be, and say so in status, events, log and series.
+
+        Returns what came out; what the cluster refuses is part of that. Anything raised is a bug (or a cancellation).
+        """
+        began = self._clock.monotonic()
+        view = await self._look(self._newest(listed))
+        verdict = examine.examine(view)
+        answers, asking = await self._ask(view, verdict)
+        decision = decide.decide(view, answers)
+        outcome = await self._act(view, decision)
+        settlement = settle.settle(view, decision, outcome)
+        if self._journal is not None:
+            self._journal.note(view, answers, outcome)
+        await self._publish(listed, view, decision, settlement)
+        self._count(view, settlement, asking, self._clock.monotonic() - began)
+        return settlement
+
+    def forget(self, key: Key) -> None:
+        """The HPA is gone: so are its history, its claim and its series."""
+        self._store.forget(key)
+        self._claims.release(key)
+        self._telemetry.forget(key)
+
+    def _newest(self, listed: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+        """The HPA with its latest status: the watch may not have brought back our own last write yet."""
+        memory = self._memory(listed)
+        if memory.written is not None and listed.metadata.resource_version in memory.over:
+            return msgspec.structs.replace(memory.written, spec=listed.spec)
+        if memory.status is not None:
+            return msgspec.structs.replace(listed, status=memory.status)
+        return listed
+
+    async def _look(self, hpa: HorizontalPodAutoscaler) -> examine.View:
+        key = hpa.metadata.key
+        scale, scale_error = await self._read_scale(hpa)
+        pods = self._pods(key.namespace, scale)
+        return examine.View(
+            hpa=hpa,
+            now=self._clock.now(),
+            tunables=self._ways.tunables,
+            history=self._memory(hpa).history,
+            scale=scale,
+            scale_error=scale_error,
+            pods=pods,
+            rivals=self._claims.rivals(key, pods),
+        )
+
+    async def _read_scale(self, hpa: HorizontalPodAutoscaler) -> tuple[Scale | None, str | None]:
+        try:
+            return await self._world.read_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref), None
+        except errors.ApiError as error:
+            return None, error.message
+
+    def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:
+        """The target's pods; none where it has no selector that can be read (the engine says what is wrong with it)."""
+        picked = _selector(scale)
+        return [] if picked is None else self._world.pods.select(namespace, picked)
+
+    async def _ask(self, view: examine.View, verdict: examine.Verdict) -> tuple[Answers, float]:
+        """The answers to the HPA's metrics, and how many seconds they took."""
+        if isinstance(verdict, examine.Proceed) or _contested(verdict):
+            self._claim(view)
+        if not isinstance(verdict, examine.Proceed):
+            return (), 0.0
+        began = self._clock.monotonic()
+        answers = await self._metrics.gather(view.hpa.metadata.key, verdict.queries, deadline=self._ways.patience)
+        return answers, self._clock.monotonic() - began
+
+    def _claim(self, view: examine.View) -> None:
+        picked = _selector(view.scale)
+        if picked is not None:
+            self._claims.claim(view.hpa.metadata.key, picked)
+
+    async def _act(self, view: examine.View, decision: decide.Decision) -> settle.Outcome | None:
+        if decision.scale_to is None or view.scale is None:
+            return None
+        if self._ways.dry_run:
+            return settle.Outcome(attempts=(), error=DRY_RUN)
+        return await act.act(self._world, self._clock, view.hpa, view.scale, decision.scale_to)
+
+    async def _publish(
+        self,
+        listed: HorizontalPodAutoscaler,
+        view: examine.View,
+        decision: decide.Decision,
+        settlement: settle.Settlement,
+    ) -> None:
+        hpa = view.hpa
+        for event in settlement.events:
+            self._record(hpa, event)
+        held = self._memory(hpa)
+        memory = msgspec.structs.replace(
+            held,
+            uid=hpa.metadata.uid,
+            history=settlement.history,
+            status=settlement.status if self._in_memory else None,
+            last=Last(at=view.now, sentence=str(decision), error=settlement.error),
+        )
+        self._store.put(hpa.metadata.key, memory)
+        if settlement.status_changed and not self._in_memory:
+            written = await self._write_status(hpa, settlement.status)
+            over = held.over | {listed.metadata.resource_version, hpa.metadata.resource_version}
+            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, written=written, over=over))
+        self._say(view, decision, settlement, held)
+
+    def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
+        memory = self._store.get(hpa.metadata.key)
+        return memory if memory.uid == hpa.metadata.uid else NOTHING
+
+    @property
+    def _in_memory(self) -> bool:
+        return not self._ways.owned or self._ways.dry_run
+
+    async def _write_status(
+        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+    ) -> HorizontalPodAutoscaler | None:
+        try:
+            return await self._world.write_status(hpa, status)
+        except errors.ApiError as error:
+            if not error.not_found:  # deleted meanwhile: nothing to say
+                self._record(hpa, events.Event(events.WARNING, "FailedUpdateStatus", error.message))
+                self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
+            return None
+
+    def _record(self, hpa: HorizontalPodAutoscaler, event: events.Event) -> None:
+        if not self._ways.dry_run:
+            self._world.recorder.record(hpa, event)
+
+    def _say(
+        self, view: examine.View, decision: decide.Decision, settlement: settle.Settlement, before: Memory
+    ) -> None:
+        """One line for a change of the replica count or of what is wrong; the rest is for debugging."""
+        error = settlement.error
+        news = error != (before.last.error if before.last is not None else None)
+        say = self._log.warning if error and news else self._log.info if news or _moves(decision) else self._log.debug
+        say(
+            str(decision),
+            hpa=str(view.hpa.metadata.key),
+            target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
+            replicas=view.scale.spec.replicas if view.scale is not None else None,
+            scale_to=decision.scale_to,
+            **({"error": error} if error else {}),
+            **({"dry_run": True} if self._ways.dry_run else {}),
+        )
+
+    def _count(self, view: examine.View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
+        self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)
+        self._telemetry.desired(view.hpa.metadata.key, settlement.status.desired_replicas)
+        for kind, action, error in settlement.metric_computations:
+            self._telemetry.computed(kind, action, error, asking)
+
+
+def _selector(scale: Scale | None) -> selector.Selector | None:
+    if scale is None or not scale.status.selector:
+        return None
+    try:
+        return selector.parse(scale.status.selector)
+    except selector.SelectorError:
+        return None
+
+
+def _contested(verdict: examine.Clamp | examine.Halt) -> bool:
+    """Whether the HPA got as far as its metrics, but for what is wrong with its pods: that stakes a claim as well."""
+    return isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE
+
+
+def _moves(decision: decide.Decision) -> bool:
+    return decision.scale_to is not None

@@ -1,0 +1,57 @@
+"""What the heartbeat needs of the world outside; `kube.cluster.Cluster` and `gather.fanout.Gatherer` have it."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from hpad.model.events import Event
+from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.model.key import Key
+from hpad.model.pod import Pod
+from hpad.model.sample import AdapterError, Query, Sample
+from hpad.model.selector import Selector
+from hpad.model.target import Scale
+
+Change = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
+
+
+class HpaSource(Protocol):
+    """Where HPAs come from: the API server's cache or a folder of manifests.
+
+    `subscribe` calls back with (key, old, new); old None: it is new, new None: it is gone.
+    """
+
+    @property
+    def synced(self) -> asyncio.Event: ...
+    def get(self, key: Key) -> HorizontalPodAutoscaler | None: ...
+    def values(self) -> Iterable[HorizontalPodAutoscaler]: ...
+    def subscribe(self, callback: Change) -> object: ...
+
+
+class Pods(Protocol):
+    def select(self, namespace: str, selector: Selector) -> list[Pod]: ...
+
+
+class Recorder(Protocol):
+    def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None: ...
+
+
+class World(Protocol):
+    """The cluster: its reads and writes raise kube.errors.ApiError and nothing else."""
+
+    @property
+    def pods(self) -> Pods: ...
+    @property
+    def recorder(self) -> Recorder: ...
+    async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale: ...
+    async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale: ...
+    async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale: ...
+    async def write_status(
+        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+    ) -> HorizontalPodAutoscaler: ...
+
+
+class Metrics(Protocol):
+    async def gather(
+        self, hpa_key: Key, queries: Sequence[Query | AdapterError], *, deadline: float
+    ) -> list[Sample | AdapterError]: ...

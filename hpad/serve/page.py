@@ -1,0 +1,55 @@
+"""The status page: one table, no script, everything escaped."""
+
+import html
+import string
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_PAGE = string.Template("""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="15"><title>hpad</title>
+<style>
+body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem; color: #1c2733; background: #fff }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid #dde3ea; vertical-align: top }
+th { color: #5b6b7b; font-weight: 600 }
+td.number { text-align: right; font-variant-numeric: tabular-nums }
+tr.trouble td:last-child { color: #a3241b }
+@media (prefers-color-scheme: dark) {
+  body { color: #dfe6ee; background: #14191f }
+  th, td { border-color: #2c3640 }
+  tr.trouble td:last-child { color: #ff9d94 }
+}
+</style></head><body>
+<h1>hpad</h1>
+<p>$summary &middot; <a href="/api/hpas">JSON</a> &middot; <a href="/metrics">metrics</a></p>
+<table>
+<thead><tr><th>HPA</th><th>Target</th><th>Min</th><th>Max</th><th>Replicas</th><th>Last decision</th></tr></thead>
+<tbody>
+$rows
+</tbody></table></body></html>
+""")
+_ROW = string.Template(
+    '<tr class="$health"><td>$hpa</td><td>$target</td><td class="number">$least</td><td class="number">$most</td>'
+    '<td class="number">$replicas</td><td title="$time">$decision</td></tr>'
+)
+
+
+def render(rows: Iterable[Mapping[str, Any]], summary: str) -> str:
+    """The page for the rows of `serve.hpas`, under a line of text."""
+    return _PAGE.substitute(summary=html.escape(summary), rows="\n".join(map(_row, rows)))
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    last = row["lastDecision"] or {"time": "", "sentence": "not yet", "error": None}
+    current, desired = row["currentReplicas"], row["desiredReplicas"]
+    cells = {
+        "health": "trouble" if last["error"] else "well",
+        "hpa": f"{row['namespace']}/{row['name']}",
+        "target": f"{row['target']['kind']}/{row['target']['name']}",
+        "least": row["minReplicas"],
+        "most": row["maxReplicas"],
+        "replicas": current if current == desired else f"{current} → {desired}",
+        "time": last["time"],
+        "decision": last["sentence"],
+    }
+    return _ROW.substitute({name: html.escape(str(value)) for name, value in cells.items()})
