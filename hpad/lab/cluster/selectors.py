@@ -1,42 +1,30 @@
 """Label and field selectors as they come in query strings and in objects."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import msgspec
 
 from hpad.lab.cluster import errors
 from hpad.lab.cluster.resources import PODS, Object, Resource
+from hpad.model import selector
 
 Predicate = Callable[[Object], bool]
 
-_SET = re.compile(r"^(?P<key>[^\s!=(),]+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)$")
-_EQUALS = re.compile(r"^(?P<key>[^\s!=(),]+)\s*(?P<op>==|!=|=)\s*(?P<values>[^\s!=(),]*)$")
-_EXISTS = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=(),]+)$")
-_COMMA = re.compile(r",(?![^()]*\))")
 _FIELDS = {
     "pods": ("metadata.name", "metadata.namespace", "spec.nodeName", "status.phase"),
     "events": ("metadata.name", "metadata.namespace", "reason", "type"),
 }
-_OPERATORS = {"In": "in", "NotIn": "notin"}
 
 
 def labels(text: str) -> Predicate:
     """The predicate of a `labelSelector`; raises ApiError 400 for what cannot be read."""
-    terms = [_term(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
-    return lambda obj: all(term(obj["metadata"].get("labels") or {}) for term in terms)
-
-
-def _term(text: str) -> Callable[[Mapping[str, str]], bool]:
-    if match := _EXISTS.match(text):
-        key, wanted = match["key"], not match["not"]
-        return lambda held: (key in held) is wanted
-    match = _SET.match(text) or _EQUALS.match(text)
-    if match is None:
-        raise errors.bad_request(f"found '{text}', expected: !, identifier, or 'end of string'")
-    key, values = match["key"], {value.strip() for value in match["values"].split(",")}
-    if match["op"] in ("notin", "!="):
-        return lambda held: held.get(key) not in values
-    return lambda held: held.get(key) in values
+    try:
+        parsed = selector.parse(text)
+    except selector.SelectorError as problem:
+        raise errors.bad_request(str(problem)) from problem
+    return lambda obj: parsed.matches(obj["metadata"].get("labels") or {})
 
 
 def fields(resource: Resource, text: str) -> Predicate:
@@ -77,25 +65,18 @@ def read_path(obj: Any, path: str) -> Any:
     return obj
 
 
-def written(selector: Any) -> str:
-    """A selector in the string form of `/scale`: from a string, a map or a LabelSelector object."""
-    if isinstance(selector, str):
-        return selector
-    if not selector:
-        return ""
-    is_object = "matchLabels" in selector or "matchExpressions" in selector
-    equal: Mapping[str, str] = (selector.get("matchLabels") or {}) if is_object else selector
-    terms = [(key, f"{key}={value}") for key, value in equal.items()]
-    for expression in (selector.get("matchExpressions") or []) if is_object else []:
-        terms.append((expression["key"], _expression(expression)))
-    return ",".join(text for _, text in sorted(terms))
+def of_object(value: Any) -> selector.Selector:
+    """A selector from its string, from a map of labels or from a LabelSelector; raises ApiError 400."""
+    try:
+        if isinstance(value, str):
+            return selector.parse(value)
+        if value and not ({"matchLabels", "matchExpressions"} & value.keys()):
+            value = {"matchLabels": value}
+        return selector.from_object(msgspec.convert(value or {}, selector.LabelSelector))
+    except (selector.SelectorError, msgspec.ValidationError) as problem:
+        raise errors.bad_request(str(problem)) from problem
 
 
-def _expression(expression: Mapping[str, Any]) -> str:
-    key, operator = expression["key"], expression["operator"]
-    if operator == "Exists":
-        return str(key)
-    if operator == "DoesNotExist":
-        return f"!{key}"
-    values: Sequence[str] = sorted(expression.get("values") or [])
-    return f"{key} {_OPERATORS[operator]} ({','.join(values)})"
+def written(value: Any) -> str:
+    """A selector in the string form of `/scale`; a string, which a custom resource has, stays as it is."""
+    return value if isinstance(value, str) else str(of_object(value))

@@ -38,6 +38,7 @@ class Store:
     def __init__(self, history_limit: int = 20_000) -> None:
         self.revision = 1
         self._objects: dict[Resource, dict[Key, Object]] = {}
+        self._owned: dict[str, dict[tuple[Resource, Key], None]] = {}
         self._history: deque[Change] = deque(maxlen=history_limit)
         self._floor = 0
         self._subscribers: dict[int, Callable[[Change], None]] = {}
@@ -53,12 +54,20 @@ class Store:
             raise errors.not_found(resource, name)
         return found
 
-    def list(self, resource: Resource, namespace: str | None = None) -> list[Object]:
+    def objects(self, resource: Resource, namespace: str | None = None) -> list[Object]:
         """All objects, or those of a namespace, in the order of their keys."""
         held = self._objects.get(resource, {})
         return [held[key] for key in sorted(held) if namespace in (None, key[0])]
 
-    def list_at(self, resource: Resource, revision: int, namespace: str | None = None) -> list[Object]:
+    def everything(self) -> list[tuple[Resource, Object]]:
+        """Every object of every resource."""
+        return [(resource, obj) for resource, held in self._objects.items() for obj in held.values()]
+
+    def owned(self, uid: str) -> list[tuple[Resource, Object]]:
+        """Everything with an owner reference to this uid."""
+        return [(resource, self._objects[resource][key]) for resource, key in self._owned.get(uid, ())]
+
+    def objects_at(self, resource: Resource, revision: int, namespace: str | None = None) -> list[Object]:
         """The list as it was at `revision`; raises ApiError 410 when the history no longer reaches back."""
         held = dict(self._objects.get(resource, {}))
         for change in self.since(revision, newest_first=True):
@@ -107,7 +116,10 @@ class Store:
         token = self._next_subscriber
         self._next_subscriber += 1
         self._subscribers[token] = callback
-        return lambda: (self._subscribers.pop(token, None), None)[1]
+        return lambda: self._drop(token)
+
+    def _drop(self, token: int) -> None:
+        self._subscribers.pop(token, None)
 
     def compact(self) -> None:
         """Forget the history, so that any older resourceVersion answers 410."""
@@ -116,10 +128,12 @@ class Store:
 
     def _record(self, kind: str, resource: Resource, obj: Object, previous: Object | None) -> Object:
         self.revision += 1
+        self._index(resource, obj, previous)
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
         held = self._objects.setdefault(resource, {})
         if kind == "DELETED":
             del held[key_of(obj)]
+            self._index(resource, None, obj)
         else:
             held[key_of(obj)] = obj
         if len(self._history) == self._history.maxlen:
@@ -129,3 +143,16 @@ class Store:
         for callback in list(self._subscribers.values()):
             callback(change)
         return obj
+
+    def _index(self, resource: Resource, obj: Object | None, previous: Object | None) -> None:
+        """Keep the owner index: `previous` out, `obj` in."""
+        for uid in _owners(previous):
+            self._owned[uid].pop((resource, key_of(previous or {})), None)
+            if not self._owned[uid]:
+                del self._owned[uid]
+        for uid in _owners(obj):
+            self._owned.setdefault(uid, {})[resource, key_of(obj or {})] = None
+
+
+def _owners(obj: Object | None) -> set[str]:
+    return {ref["uid"] for ref in obj["metadata"].get("ownerReferences") or []} if obj else set()

@@ -1,0 +1,201 @@
+"""The embedded cluster as one object: start it, talk to its URL, look inside, stop it."""
+
+import asyncio
+import copy
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from hpad import clock as clocks
+from hpad.lab.cluster import controllers as loops
+from hpad.lab.cluster import (
+    deployments,
+    errors,
+    faults,
+    garbage,
+    journal,
+    kubeconfig,
+    patches,
+    replicas,
+    resources,
+    server,
+    statefulsets,
+    store,
+    usage,
+    watches,
+    writes,
+)
+from hpad.lab.cluster import kubelet as kubelets
+from hpad.lab.cluster.resources import Object, Resource
+
+
+class Cluster:
+    """An API server on loopback with controllers and, if wanted, a kubelet that runs local processes.
+
+    - `kubelet`: pods run as processes; False leaves them Pending until somebody writes their status.
+    - `auto_ready`: no processes either, but pods are Running and Ready as soon as they exist.
+    - `controllers`: whether workloads make pods at all.
+    - `sampling_seconds`: how often usage is read; two samples make the first metrics of a pod.
+    - `grace_seconds`: at most so long may pods take to stop when the cluster stops.
+    - `directory`: for working folders and logs of containers; by default a temporary one, removed at the end.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        kubelet: bool = True,
+        auto_ready: bool = False,
+        controllers: bool = True,
+        sampling_seconds: float = 5.0,
+        resync_seconds: float = 10.0,
+        bookmark_seconds: float = 60.0,
+        grace_seconds: float = 5.0,
+        history_limit: int = 20_000,
+        directory: Path | None = None,
+        kinds: Iterable[Resource] = (),
+        clock: clocks.Clock | None = None,
+    ) -> None:
+        self.clock = clock or clocks.SystemClock()
+        self.store = store.Store(history_limit)
+        self.registry = resources.Registry((*resources.BUILT_IN, *kinds))
+        self.writer = writes.Writer(self.store, self.clock)
+        self.hub = watches.Hub(self.store, bookmark_seconds)
+        self.log = journal.Journal()
+        self.faults = faults.Faults(self.hub, self.clock)
+        self.url = ""
+        self.directory = directory
+        self._port = port
+        self._own_directory = directory is None
+        self._runs_processes = kubelet and not auto_ready
+        self._auto_ready = auto_ready
+        self._has_controllers = controllers
+        self._resync_seconds = resync_seconds
+        self._grace_seconds = grace_seconds
+        self._kubelet: kubelets.Kubelet | None = None
+        self.usage = usage.Usage(self.clock, sampling_seconds, self._roots)
+        self._server = server.Server(
+            self.store, self.registry, self.writer, self.hub, self.usage, self.log, self.faults, self.clock
+        )
+        self._runner: web.AppRunner | None = None
+        self._loop: loops.Loop | None = None
+        self._sampler: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _roots(self) -> dict[int, tuple[str, str, str]]:
+        return self._kubelet.roots() if self._kubelet else {}
+
+    async def start(self) -> None:
+        """Start everything; raises OSError when the port is taken."""
+        for name in ("default", "kube-system"):
+            self.writer.create(resources.NAMESPACES, "", {"metadata": {"name": name}})
+        self.store.subscribe(garbage.Collector(self.writer).on_change)
+        if self._auto_ready:
+            self.store.subscribe(kubelets.Puppets(self.writer).on_change)
+        if self._runs_processes:
+            await self._start_kubelet()
+        if self._has_controllers:
+            self._start_controllers()
+        self._runner, self.url = await server.listen(self._server, self._port)
+
+    async def _start_kubelet(self) -> None:
+        if self.directory is None:
+            self.directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="hpad-lab-"))
+        self._kubelet = kubelets.Kubelet(self.writer, self.directory)
+        self.store.subscribe(self._kubelet.on_change)
+        self._sampler = asyncio.create_task(self.usage.run())
+
+    def _start_controllers(self) -> None:
+        made: list[loops.Controller] = [
+            replicas.ReplicaController(resources.REPLICA_SETS, self.writer),
+            replicas.ReplicaController(resources.REPLICATION_CONTROLLERS, self.writer),
+            deployments.DeploymentController(self.writer),
+            statefulsets.StatefulSetController(self.writer),
+        ]
+        self._loop = loops.Loop(self.store, self.clock, made, self._resync_seconds)
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Stop the controllers, then every process, then the listener; leaves nothing behind."""
+        if self._loop is not None:
+            await self._loop.stop()
+        if self._sampler is not None:
+            self._sampler.cancel()
+            await asyncio.gather(self._sampler, return_exceptions=True)
+        if self._kubelet is not None:
+            await self._kubelet.stop(self._grace_seconds)
+        if self._runner is not None:
+            await server.close(self._server, self._runner)
+        if self._own_directory and self.directory is not None:
+            await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+
+    async def kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig that reaches this cluster."""
+        await asyncio.to_thread(kubeconfig.write, path, self.url)
+        return path
+
+    def serve(self, resource: Resource) -> None:
+        """Serve one more kind from now on, as a CustomResourceDefinition would."""
+        self.registry.add(resource)
+
+    def apply(self, manifest: Object) -> Object:
+        """Create an object, or merge a manifest into the one that is there; its namespace is made as needed.
+
+        Raises ApiError as the API would, 404 for a kind that is not served.
+        """
+        resource, version = self._resource(manifest)
+        metadata = manifest.get("metadata") or {}
+        namespace = metadata.get("namespace") or "default" if resource.namespaced else ""
+        if namespace and self.store.find(resources.NAMESPACES, "", namespace) is None:
+            self.writer.create(resources.NAMESPACES, "", {"metadata": {"name": namespace}})
+        old = self.store.find(resource, namespace, metadata.get("name", ""))
+        if old is None:
+            return copy.deepcopy(self.writer.create(resource, namespace, manifest))
+        return copy.deepcopy(self.writer.patch(resource, old, version, patches.APPLY, manifest))
+
+    def _resource(self, manifest: Object) -> tuple[Resource, str]:
+        api_version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
+        found = self.registry.of_kind(api_version, kind)
+        if found is None:
+            message = f'no matches for kind "{kind}" in version "{api_version}"'
+            raise errors.ApiError(404, "NotFound", message)
+        return found, api_version.rpartition("/")[2]
+
+    def get(self, plural: str, name: str, namespace: str = "default") -> Object | None:
+        """A copy of an object by its plural (`"deployments"`), None when there is none."""
+        resource = self._by_plural(plural)
+        found = self.store.find(resource, namespace if resource.namespaced else "", name)
+        return copy.deepcopy(found)
+
+    def list(self, plural: str, namespace: str | None = None) -> list[Object]:
+        """Copies of all objects of a resource, or of those in a namespace."""
+        return copy.deepcopy(self.store.objects(self._by_plural(plural), namespace))
+
+    def _by_plural(self, plural: str) -> Resource:
+        for group, versions in self.registry.groups().items():
+            found = self.registry.find(group, versions[0], plural)
+            if found is not None and not found.virtual:
+                return found
+        raise errors.unknown_resource()
+
+    def set_pod_status(self, name: str, status: Object, namespace: str = "default") -> Object:
+        """Write a pod's status, as a kubelet would; raises ApiError 404."""
+        pod = self.store.get(resources.PODS, namespace, name)
+        return copy.deepcopy(self.writer.set_status(resources.PODS, pod, status))
+
+    def pids(self) -> dict[str, int]:
+        """The main processes that run now: `"namespace/pod/container"` to pid."""
+        return {"/".join(names): pid for pid, names in self._roots().items()}

@@ -1,0 +1,222 @@
+"""One container of a pod as a local process: start, supervise, restart, stop."""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hpad import clock as clocks
+from hpad.lab.cluster import probes, procfs, selectors, strategy
+from hpad.lab.cluster.resources import Object
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
+"""Seconds before a restart: doubles from the first to the longest (a real kubelet waits 10 s to 5 min)."""
+
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+
+
+class NoCommandError(Exception):
+    """A container that only names an image, which nothing here can run."""
+
+
+def environment(pod: Object, container: Object) -> dict[str, str]:
+    """The variables of a container: a value, or metadata.name, .namespace, .uid and status.podIP by fieldRef."""
+    found: dict[str, str] = {}
+    for entry in container.get("env") or []:
+        path = selectors.read_path(entry, ".valueFrom.fieldRef.fieldPath")
+        value = selectors.read_path(pod, path) if path else entry.get("value", "")
+        found[entry["name"]] = _expanded(str(value or ""), found)
+    return found
+
+
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
+    return _REFERENCE.sub(lambda match: variables.get(match[1], match[0]), text)
+
+
+@dataclass(eq=False, slots=True)
+class Container:
+    """Runs until told to stop or until its restart policy lets it rest; calls `changed` on each turn."""
+
+    pod: Object
+    spec: Object
+    directory: Path
+    clock: clocks.Clock
+    changed: Callable[[], None]
+    state: Object = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
+    last_state: Object = field(default_factory=dict)
+    restarts: int = 0
+    ready: bool = False
+    pid: int | None = None
+    _stop_at: float | None = None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+    @property
+    def mark(self) -> str:
+        return f"{self.pod['metadata']['uid']}/{self.name}"
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM now, SIGKILL after `grace` seconds; a later call may only shorten that."""
+        at = self.clock.monotonic() + grace
+        self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Start and restart the process; returns when it is at rest and nothing of it is left."""
+        backoff = FIRST_BACKOFF
+        while self._stop_at is None:
+            code = await self._run_once()
+            if self._stop_at is not None or not self._restarts_after(code):
+                return
+            self.last_state = {name: each for name, each in self.state.items() if name == "terminated"}
+            message = f"back-off {backoff:g}s restarting container {self.name}"
+            if "terminated" in self.state:
+                self._turn({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+            await self._wait(backoff)
+            backoff = min(LONGEST_BACKOFF, backoff * 2)
+            self.restarts += self._stop_at is None
+
+    def _restarts_after(self, code: int | None) -> bool:
+        policy = (self.pod.get("spec") or {}).get("restartPolicy", "Always")
+        return policy == "Always" or (policy == "OnFailure" and code != 0)
+
+    async def _run_once(self) -> int | None:
+        """One life of the process: its exit code, None when it could not even be started."""
+        try:
+            process = await self._start()
+        except NoCommandError as problem:
+            self._turn({"waiting": {"reason": "CreateContainerError", "message": str(problem)}})
+            return None
+        except OSError as problem:
+            self._turn({"waiting": {"reason": "RunContainerError", "message": str(problem)}})
+            return None
+        self.pid = process.pid
+        started = strategy.timestamp(self.clock.now())
+        probe = self.spec.get("readinessProbe")
+        self.ready = probe is None
+        self._turn({"running": {"startedAt": started}})
+        prober = asyncio.create_task(self._probe(probe)) if probe else None
+        code = await self._supervise(process)
+        if prober:
+            prober.cancel()
+            await asyncio.gather(prober, return_exceptions=True)
+        await self._sweep(process.pid)
+        self.pid, self.ready = None, False
+        ended = {"startedAt": started, "finishedAt": strategy.timestamp(self.clock.now())}
+        reason = "Completed" if code == 0 else "Error"
+        self._turn({"terminated": {"exitCode": _exit_code(code), "reason": reason, **ended}})
+        return code
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        variables = environment(self.pod, self.spec)
+        argv = [*(self.spec.get("command") or []), *(self.spec.get("args") or [])]
+        if not self.spec.get("command"):
+            raise NoCommandError(
+                f"container {self.name}: no command; images are not run here, pods are local processes: "
+                f"set spec.containers[].command"
+            )
+        argv = [_expanded(str(word), variables) for word in argv]
+        base = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.directory)}
+        env = {**base, **variables, procfs.MARKER: self.mark}
+        cwd = str(self.spec.get("workingDir") or self.directory)
+        log = await asyncio.to_thread(_open_log, self.directory, self.name)
+        try:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                env=env,
+                cwd=cwd,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        finally:
+            log.close()
+
+    async def _supervise(self, process: asyncio.subprocess.Process) -> int:
+        exited = asyncio.ensure_future(process.wait())
+        asked = False
+        while not exited.done():
+            timeout = None
+            if self._stop_at is not None:
+                timeout = self._stop_at - self.clock.monotonic()
+                if timeout <= 0:
+                    _signal_group(process.pid, signal.SIGKILL)
+                    break
+                if not asked:
+                    _signal_group(process.pid, signal.SIGTERM)
+                    asked = True
+            self._wake.clear()
+            woken = asyncio.ensure_future(self._wake.wait())
+            await asyncio.wait({exited, woken}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            woken.cancel()
+        return await exited
+
+    async def _sweep(self, root: int) -> None:
+        """The main process is gone: so goes the rest of the container."""
+        for pid in await asyncio.to_thread(procfs.stragglers, root, self.mark):
+            _signal(pid, signal.SIGKILL)
+
+    async def _probe(self, probe: Mapping[str, Any]) -> None:
+        async for ready in probes.results(probe, self.clock, environment(self.pod, self.spec), self.directory):
+            if ready is not self.ready:
+                self.ready = ready
+                self.changed()
+
+    async def _wait(self, seconds: float) -> None:
+        self._wake.clear()
+        if self._stop_at is None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _turn(self, state: Object) -> None:
+        self.state = state
+        self.changed()
+
+    def status(self) -> Object:
+        """The entry of status.containerStatuses."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "lastState": self.last_state,
+            "ready": self.ready,
+            "restartCount": self.restarts,
+            "image": self.spec.get("image", ""),
+            "imageID": "",
+            "started": "running" in self.state,
+            **({"containerID": f"process://{self.pid}"} if self.pid else {}),
+        }
+
+
+def _open_log(directory: Path, name: str) -> BinaryIO:
+    directory.mkdir(parents=True, exist_ok=True)
+    return (directory / f"{name}.log").open("ab")
+
+
+def _exit_code(code: int) -> int:
+    """As a shell shows it: 128 + the signal for a process that was killed."""
+    return 128 - code if code < 0 else code
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        _signal(pid, number)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return

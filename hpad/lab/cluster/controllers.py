@@ -1,0 +1,110 @@
+"""The loop that drives the workload controllers: woken by changes, and by a slow resync."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from hpad import clock as clocks
+from hpad.lab.cluster import errors
+from hpad.lab.cluster.resources import Resource
+from hpad.lab.cluster.store import Change, Key, Store, key_of
+
+LOG = logging.getLogger(__name__)
+RETRY_SECONDS = 1.0
+
+
+class Controller(Protocol):
+    """Makes the objects of one resource true."""
+
+    @property
+    def resource(self) -> Resource: ...
+
+    def reconcile(self, namespace: str, name: str) -> float | None:
+        """Take one step for one object; seconds after which to look again, None when changes will tell."""
+        ...
+
+
+def _nothing() -> None:
+    return None
+
+
+Task = tuple[Controller, Key]
+
+
+class Loop:
+    """Runs reconciles one after another, each object once however many changes named it."""
+
+    def __init__(
+        self, store: Store, clock: clocks.Clock, controllers: Iterable[Controller], resync_seconds: float
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._by_resource = {controller.resource: controller for controller in controllers}
+        self._by_kind = {resource.kind: controller for resource, controller in self._by_resource.items()}
+        self._resync_seconds = resync_seconds
+        self._pending: dict[Task, None] = {}
+        self._wake = asyncio.Event()
+        self._timers: dict[Task, asyncio.TimerHandle] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unsubscribe: Callable[[], None] = _nothing
+
+    def start(self) -> None:
+        self._unsubscribe = self._store.subscribe(self._on_change)
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._resync())]
+
+    async def stop(self) -> None:
+        self._unsubscribe()
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _on_change(self, change: Change) -> None:
+        key = key_of(change.object)
+        if controller := self._by_resource.get(change.resource):
+            self._add((controller, key))
+        for obj in filter(None, (change.object, change.previous)):
+            for ref in obj["metadata"].get("ownerReferences") or []:
+                if ref.get("controller") and (owner := self._by_kind.get(ref.get("kind", ""))):
+                    self._add((owner, (key[0], ref["name"])))
+
+    def _add(self, task: Task) -> None:
+        self._pending[task] = None
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                task = next(iter(self._pending))
+                del self._pending[task]
+                self._step(task)
+                await self._clock.sleep(0)  # requests get their turn
+
+    def _step(self, task: Task) -> None:
+        controller, key = task
+        try:
+            again = controller.reconcile(*key)
+        except errors.ApiError as problem:
+            LOG.debug("%s %s: %s", controller.resource, key, problem)
+            again = RETRY_SECONDS
+        except Exception:
+            LOG.exception("%s %s: reconcile failed", controller.resource, key)
+            again = self._resync_seconds
+        if again is not None:
+            self._later(task, again)
+
+    def _later(self, task: Task, seconds: float) -> None:
+        if earlier := self._timers.pop(task, None):
+            earlier.cancel()
+        self._timers[task] = asyncio.get_running_loop().call_later(seconds, self._add, task)
+
+    async def _resync(self) -> None:
+        while True:
+            await self._clock.sleep(self._resync_seconds)
+            for resource, controller in self._by_resource.items():
+                for obj in self._store.objects(resource):
+                    self._add((controller, key_of(obj)))

@@ -1,0 +1,129 @@
+"""Failure knobs: break chosen requests the way networks and servers break them."""
+
+import re
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from hpad import clock as clocks
+from hpad.lab.cluster import errors
+from hpad.lab.cluster.watches import Hub
+
+_REASONS = {
+    401: ("Unauthorized", "Unauthorized"),
+    403: ("Forbidden", "injected failure 403"),
+    404: ("NotFound", "injected failure 404"),
+    409: ("Conflict", "injected failure 409"),
+    410: ("Expired", "injected failure 410"),
+    429: ("TooManyRequests", "Too many requests, please try again later."),
+    500: ("InternalError", "injected failure 500"),
+    503: ("ServiceUnavailable", "injected failure 503"),
+    504: ("Timeout", "injected failure 504"),
+}
+
+
+@dataclass(eq=False, slots=True)
+class Fault:
+    """One rule. `times` None is for ever; `hits` counts the requests it met.
+
+    After `delay` seconds one of: `status` (with `retry_after` seconds), `reset` of the connection, `body`
+    sent instead of the answer with 200, or `truncate`: a body that ends before its Content-Length.
+    With none of these the request goes on, late.
+    """
+
+    method: re.Pattern[str]
+    path: re.Pattern[str]
+    times: int | None = 1
+    status: int | None = None
+    retry_after: int | None = None
+    delay: float = 0.0
+    reset: bool = False
+    body: str | None = None
+    truncate: bool = False
+    hits: int = 0
+
+    def matches(self, method: str, path: str) -> bool:
+        exhausted = self.times is not None and self.hits >= self.times
+        return not exhausted and bool(self.method.fullmatch(method) and self.path.search(path))
+
+
+@dataclass(slots=True)
+class Faults:
+    """The rules in force; the first that matches a request is applied."""
+
+    hub: Hub
+    clock: clocks.Clock
+    rules: list[Fault] = field(default_factory=list)
+
+    def add(
+        self,
+        *,
+        method: str = ".*",
+        path: str = "",
+        times: int | None = 1,
+        status: int | None = None,
+        retry_after: int | None = None,
+        delay: float = 0.0,
+        reset: bool = False,
+        body: str | None = None,
+        truncate: bool = False,
+    ) -> Fault:
+        """Break requests whose method and path (with its query) match these regular expressions."""
+        rule = Fault(re.compile(method), re.compile(path), times, status, retry_after, delay, reset, body, truncate)
+        self.rules.append(rule)
+        return rule
+
+    def clear(self) -> None:
+        """Break nothing any more; stalled watches flow again."""
+        self.rules.clear()
+        self.hub.flowing.set()
+
+    def drop_watches(self, path: str = "") -> int:
+        """End the open watch streams whose path matches; returns how many there were."""
+        wanted = re.compile(path)
+        return self.hub.drop(lambda stream: bool(wanted.search(stream)))
+
+    def stall_watches(self) -> None:
+        """Keep all watch streams open but silent, until `clear`."""
+        self.hub.flowing.clear()
+
+    async def meet(self, request: web.Request) -> web.StreamResponse | None:
+        """Apply the rule for this request; None: answer as usual."""
+        rule = next((r for r in self.rules if r.matches(request.method, request.path_qs)), None)
+        if rule is None:
+            return None
+        rule.hits += 1
+        if rule.delay:
+            await self.clock.sleep(rule.delay)
+        if rule.reset:
+            return _reset(request)
+        if rule.truncate:
+            return await _truncated(request)
+        if rule.status is not None:
+            raise _failure(rule.status, rule.retry_after)
+        if rule.body is not None:
+            return web.Response(text=rule.body, content_type="application/json")
+        return None
+
+
+def _failure(status: int, retry_after: int | None) -> errors.ApiError:
+    reason, message = _REASONS.get(status, ("", f"injected failure {status}"))
+    if retry_after is None:
+        return errors.ApiError(status, reason, message)
+    details = {"retryAfterSeconds": retry_after}
+    return errors.ApiError(status, reason, message, details=details, headers={"Retry-After": str(retry_after)})
+
+
+def _reset(request: web.Request) -> web.StreamResponse:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _truncated(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "4096"})
+    await response.prepare(request)
+    await response.write(b'{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"meta')
+    if request.transport is not None:
+        request.transport.close()
+    return response

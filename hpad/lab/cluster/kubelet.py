@@ -1,0 +1,202 @@
+"""Who runs the pods: as local processes, or as mere objects that are ready at once."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpad.lab.cluster import containers, pods, strategy
+from hpad.lab.cluster.resources import PODS, Object
+from hpad.lab.cluster.store import Change, key_of
+from hpad.lab.cluster.writes import Writer
+
+NODE = "local"
+
+
+@dataclass(eq=False, slots=True)
+class PodRunner:
+    """One pod and its containers, from the first start until nothing is left."""
+
+    writer: Writer
+    pod: Object
+    directory: Path
+    held: list[containers.Container] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Run all containers; when the pod was told to stop, its object goes as well."""
+        now = strategy.timestamp(self.writer.clock.now())
+        for spec in self.pod["spec"]["containers"]:
+            made = containers.Container(self.pod, spec, self.directory, self.writer.clock, self.report)
+            self.held.append(made)
+        self._bind(now)
+        async with asyncio.TaskGroup() as group:
+            for container in self.held:
+                group.create_task(container.run())
+        self.report()
+        self._finish()
+
+    def stop(self, grace: float) -> None:
+        for container in self.held:
+            container.stop(grace)
+
+    def _current(self) -> Object | None:
+        """The pod as stored, unless another one has taken its name."""
+        found = self.writer.store.find(PODS, *key_of(self.pod))
+        same = found is not None and found["metadata"]["uid"] == self.pod["metadata"]["uid"]
+        return found if same else None
+
+    def _bind(self, now: str) -> None:
+        current = self._current()
+        if current is not None:
+            bound = {**current, "spec": {**current["spec"], "nodeName": NODE}}
+            bound["status"] = {**(current.get("status") or {}), "startTime": now, "podIP": "127.0.0.1"}
+            self.pod = self.writer.store.update(PODS, bound)
+            for container in self.held:
+                container.pod = self.pod
+            self.report()
+
+    def report(self) -> None:
+        """Write the pod's status as the containers are now."""
+        current = self._current()
+        if current is None:
+            return
+        statuses = [container.status() for container in self.held]
+        status = {
+            **(current.get("status") or {}),
+            "phase": _phase(statuses),
+            "conditions": conditions(current, statuses, strategy.timestamp(self.writer.clock.now())),
+            "containerStatuses": statuses,
+            "hostIP": "127.0.0.1",
+        }
+        self.writer.set_status(PODS, current, status)
+
+    def _finish(self) -> None:
+        current = self._current()
+        if current is not None and "deletionTimestamp" in current["metadata"]:
+            self.writer.store.remove(PODS, *key_of(current))
+
+
+def _phase(statuses: Iterable[Object]) -> str:
+    states = [(status["state"], status["restartCount"], status["lastState"]) for status in statuses]
+    if all("terminated" in state for state, _, _ in states):
+        failed = any(state["terminated"]["exitCode"] for state, _, _ in states)
+        return "Failed" if failed else "Succeeded"
+    never_ran = any("waiting" in state and not last for state, _, last in states)
+    return "Pending" if never_ran else "Running"
+
+
+def conditions(pod: Object, statuses: Iterable[Object], now: str) -> list[Object]:
+    """The four conditions every kubelet writes; an unchanged one keeps its lastTransitionTime."""
+    ready = all(status["ready"] for status in statuses)
+    values = {"PodScheduled": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
+    found = []
+    for kind, holds in values.items():
+        held = pods.condition(pod, kind) or {}
+        value = "True" if holds else "False"
+        since = held["lastTransitionTime"] if held.get("status") == value else now
+        found.append({"type": kind, "status": value, "lastProbeTime": None, "lastTransitionTime": since})
+    return found
+
+
+@dataclass(eq=False, slots=True)
+class Kubelet:
+    """Runs every pod of the store as processes under `directory`."""
+
+    writer: Writer
+    directory: Path
+    runners: dict[str, PodRunner] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _stopping: bool = False
+
+    def on_change(self, change: Change) -> None:
+        """A subscriber of the store."""
+        if change.resource != PODS:
+            return
+        metadata = change.object["metadata"]
+        runner = self.runners.get(metadata["uid"])
+        if runner is None:
+            if change.type == "ADDED" and not self._stopping:
+                asyncio.get_running_loop().call_soon(self._start, change.object)
+        elif change.type == "DELETED":
+            runner.stop(0)
+        elif "deletionTimestamp" in metadata:
+            runner.stop(metadata.get("deletionGracePeriodSeconds", 0))
+
+    def _start(self, pod: Object) -> None:
+        current = self.writer.store.find(PODS, *key_of(pod))
+        uid = pod["metadata"]["uid"]
+        if self._stopping or current is None or current["metadata"]["uid"] != uid:
+            return
+        runner = PodRunner(self.writer, current, self.directory / "_".join((*key_of(pod), uid[:8])))
+        self.runners[uid] = runner
+        task = asyncio.create_task(self._run(uid, runner))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, uid: str, runner: PodRunner) -> None:
+        try:
+            await runner.run()
+        finally:
+            del self.runners[uid]
+
+    def roots(self) -> dict[int, tuple[str, str, str]]:
+        """The main process of every running container: pid to (namespace, pod, container)."""
+        return {
+            container.pid: (*key_of(runner.pod), container.name)
+            for runner in self.runners.values()
+            for container in runner.held
+            if container.pid is not None
+        }
+
+    async def stop(self, grace: float) -> None:
+        """Stop every process, SIGKILL after `grace` seconds at the latest; returns when none is left."""
+        self._stopping = True
+        for runner in list(self.runners.values()):
+            runner.stop(grace)
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@dataclass(eq=False, slots=True)
+class Puppets:
+    """Pods without processes: running and ready as soon as they exist, gone as soon as they are deleted."""
+
+    writer: Writer
+
+    def on_change(self, change: Change) -> None:
+        """A subscriber of the store."""
+        if change.resource != PODS or change.type == "DELETED":
+            return
+        loop = asyncio.get_running_loop()
+        if change.type == "ADDED":
+            loop.call_soon(self._start, change.object)
+        elif "deletionTimestamp" in change.object["metadata"]:
+            loop.call_soon(self._finish, change.object)
+
+    def _start(self, pod: Object) -> None:
+        current = self.writer.store.find(PODS, *key_of(pod))
+        if current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return
+        now = strategy.timestamp(self.writer.clock.now())
+        statuses = [
+            {
+                "name": spec["name"],
+                "state": {"running": {"startedAt": now}},
+                "lastState": {},
+                "ready": True,
+                "restartCount": 0,
+                "image": spec.get("image", ""),
+                "imageID": "",
+                "started": True,
+            }
+            for spec in current["spec"]["containers"]
+        ]
+        status = {"phase": "Running", "startTime": now, "conditions": conditions(current, statuses, now)}
+        status["containerStatuses"] = statuses
+        spec = {**current["spec"], "nodeName": NODE}
+        self.writer.store.update(PODS, {**current, "spec": spec, "status": status})
+
+    def _finish(self, pod: Object) -> None:
+        current = self.writer.store.find(PODS, *key_of(pod))
+        if current is not None and current["metadata"]["uid"] == pod["metadata"]["uid"]:
+            self.writer.store.remove(PODS, *key_of(pod))

@@ -1,0 +1,59 @@
+"""The scale subresource: autoscaling/v1 Scale of any kind that names where its replica count lies."""
+
+from typing import Any
+
+from hpad.lab.cluster import errors, selectors, strategy
+from hpad.lab.cluster.resources import Object, Resource, ScalePaths
+
+_SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def read(resource: Resource, obj: Object) -> Object:
+    """The Scale of an object; raises ApiError 404 for a kind without one."""
+    paths = _paths(resource)
+    metadata = {name: obj["metadata"][name] for name in _SHOWN if name in obj["metadata"]}
+    replicas = selectors.read_path(obj, paths.spec) or 0
+    status: Object = {"replicas": selectors.read_path(obj, paths.status) or 0}
+    selector = selectors.written(selectors.read_path(obj, paths.selector)) if paths.selector else ""
+    if selector:
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": status,
+    }
+
+
+def applied(resource: Resource, old: Object, body: Object) -> Object:
+    """The object with the replica count of a Scale; raises ApiError 400, 404, 409 or 422.
+
+    The resourceVersion of the Scale, when it has one, is the object's, for the store to compare.
+    """
+    paths = _paths(resource)
+    metadata = body.get("metadata") or {}
+    strategy.check_identity(resource, metadata, old)
+    replicas = (body.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise errors.bad_request(f'Scale in version "v1" cannot be handled as a Scale: spec.replicas: {replicas!r}')
+    name = old["metadata"]["name"]
+    if replicas < 0:
+        cause = errors.wrong("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise errors.invalid("Scale", "autoscaling", name, [cause])
+    held = dict(old["metadata"])
+    held["resourceVersion"] = metadata.get("resourceVersion") or held["resourceVersion"]
+    if resource.has_generation and selectors.read_path(old, paths.spec) != replicas:
+        held["generation"] = held.get("generation", 1) + 1
+    return {**_with_value(old, paths.spec.strip(".").split("."), replicas), "metadata": held}
+
+
+def _paths(resource: Resource) -> ScalePaths:
+    if resource.scale is None:
+        raise errors.unknown_resource()
+    return resource.scale
+
+
+def _with_value(obj: Object, path: list[str], value: Any) -> Object:
+    head, *rest = path
+    return {**obj, head: _with_value(obj.get(head) or {}, rest, value) if rest else value}

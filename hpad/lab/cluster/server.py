@@ -1,0 +1,244 @@
+"""The API on the wire: one aiohttp application that answers as a kube-apiserver would."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from hpad import clock as clocks
+from hpad.lab.cluster import (
+    admission,
+    discovery,
+    errors,
+    faults,
+    journal,
+    patches,
+    paths,
+    reads,
+    scale,
+    usage,
+    watches,
+    writes,
+)
+from hpad.lab.cluster.resources import NAMESPACES, PODS, Object, Registry
+from hpad.lab.cluster.store import Store
+
+JSON_TYPES = ("application/json", "application/yaml")
+_WRITING = ("create", "update", "patch", "delete", "deletecollection")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Everything a request can reach."""
+
+    store: Store
+    registry: Registry
+    writer: writes.Writer
+    hub: watches.Hub
+    usage: usage.Usage
+    log: journal.Journal
+    faults: faults.Faults
+    clock: clocks.Clock
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=64 * 2**20)
+        app.router.add_route("*", "/{path:.*}", self.handle)
+        return app
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request; refusals become Status objects, whatever the verb."""
+        address, verb = None, ""
+        try:
+            address = paths.parse(self.registry, request.path)
+            if address is not None:
+                watch = request.query.get("watch") in ("true", "1")
+                verb = paths.verb(request.method, address, watch=watch)
+                self.log.requests[verb, address.resource.plural, address.subresource] += 1
+            response = await self.faults.meet(request)
+            if response is None:
+                response = await self._answer(request, address, verb)
+        except errors.ApiError as problem:
+            response = web.json_response(problem.status(), status=problem.code, headers=problem.headers)
+        if address is not None and verb in _WRITING:
+            self._note(request, address, verb, response.status)
+        return response
+
+    def _note(self, request: web.Request, address: paths.Address, verb: str, status: int) -> None:
+        self.log.writes.append(
+            journal.Write(
+                time=self.clock.now(),
+                verb=verb,
+                resource=address.resource.plural,
+                subresource=address.subresource,
+                path=request.path,
+                user_agent=request.headers.get("User-Agent", ""),
+                status=status,
+            )
+        )
+
+    async def _answer(self, request: web.Request, address: paths.Address | None, verb: str) -> web.StreamResponse:
+        if address is None:
+            return self._elsewhere(request)
+        if address.resource.virtual:
+            return web.json_response(self.usage.answer(self.store, address, request.query))
+        if verb == "watch":
+            return await self._watch(request, address)
+        if verb == "list":
+            return web.json_response(reads.render(address, reads.page(self.store, address, request.query)))
+        if verb == "create":
+            return await self._create(request, address)
+        if verb == "deletecollection":
+            return await self._delete_collection(request, address)
+        return await self._on_object(request, address, verb)
+
+    def _elsewhere(self, request: web.Request) -> web.StreamResponse:
+        parts = [part for part in request.path.split("/") if part]
+        if parts and parts[0] in ("healthz", "readyz", "livez"):
+            return web.Response(text="ok")
+        accept = request.headers.get("Accept", "")
+        aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
+        body = discovery.answer(self.registry, parts, aggregated=aggregated, host=request.host)
+        if body is None:
+            return web.Response(status=404, text="404 page not found\n")
+        is_aggregated = body.get("kind") == "APIGroupDiscoveryList"
+        headers = {"Content-Type": discovery.AGGREGATED if is_aggregated else "application/json"}
+        return web.Response(body=json.dumps(body).encode(), headers=headers)
+
+    async def _watch(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
+        reads.predicate(address, request.query)  # a bad selector is refused before the stream begins
+        reads.read_revision(request.query.get("resourceVersion", ""))
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        async for event in self.hub.events(address, request.path_qs, request.query):
+            await self.hub.flowing.wait()
+            await response.write(json.dumps(event).encode() + b"\n")
+        await response.write_eof()
+        return response
+
+    async def _create(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
+        body = await self._object(request, address)
+        namespace = address.namespace or ("" if not address.resource.namespaced else "default")
+        dry_run = request.query.get("dryRun") == "All"
+        created = self.writer.create(address.resource, namespace, body, dry_run=dry_run)
+        return web.json_response(admission.present(address.resource, created, address.version), status=201)
+
+    async def _on_object(self, request: web.Request, address: paths.Address, verb: str) -> web.StreamResponse:
+        if verb == "patch" and _is_apply(request):
+            return await self._server_side_apply(request, address)
+        obj = self.store.get(address.resource, address.namespace or "", address.name)
+        if verb == "delete":
+            return await self._delete(request, address, obj)
+        if verb == "update":
+            body = await self._object(request, address)
+            obj = self.store.get(address.resource, address.namespace or "", address.name)
+            if address.subresource == "scale":
+                obj = self.writer.rescale(address.resource, obj, body)
+            else:
+                obj = self.writer.update(address.resource, obj, body, address.subresource)
+        elif verb == "patch":
+            patch = _parsed(await request.read(), "the patch")
+            obj = self.store.get(address.resource, address.namespace or "", address.name)
+            obj = self.writer.patch(
+                address.resource, obj, address.version, request.content_type, patch, address.subresource
+            )
+        return self._shown(address, obj)
+
+    def _shown(self, address: paths.Address, obj: Object, status: int = 200) -> web.Response:
+        if address.subresource == "scale":
+            return web.json_response(scale.read(address.resource, obj), status=status)
+        return web.json_response(admission.present(address.resource, obj, address.version), status=status)
+
+    async def _server_side_apply(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
+        """Apply as a merge: created when it is not there. Field ownership is not kept."""
+        patch = yaml.safe_load(await request.read())
+        obj = self.store.find(address.resource, address.namespace or "", address.name)
+        if obj is None:
+            created = self.writer.create(address.resource, address.namespace or "", patch)
+            return self._shown(address, created, 201)
+        updated = self.writer.patch(address.resource, obj, address.version, patches.APPLY, patch, address.subresource)
+        return self._shown(address, updated)
+
+    async def _delete(self, request: web.Request, address: paths.Address, obj: Object) -> web.StreamResponse:
+        options = _delete_options(request.query, await request.read())
+        left = self.writer.delete(address.resource, obj, options)
+        if left is not None or address.resource in (PODS, NAMESPACES):
+            return self._shown(address, left or obj)
+        details = {**errors.named(address.resource, address.name), "uid": obj["metadata"]["uid"]}
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+        return web.json_response(status)
+
+    async def _delete_collection(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
+        options = _delete_options(request.query, await request.read())
+        found = reads.page(self.store, address, request.query)
+        for obj in found.items:
+            self.writer.delete(address.resource, obj, options)
+        return web.json_response(reads.render(address, found))
+
+    async def _object(self, request: web.Request, address: paths.Address) -> Object:
+        """The body as an object of the address's kind; raises ApiError 400 or 415."""
+        if request.content_type not in (*JSON_TYPES, "application/octet-stream"):
+            raise errors.unsupported_media_type((*JSON_TYPES, "application/vnd.kubernetes.protobuf"))
+        is_scale = address.subresource == "scale"
+        kind = "Scale" if is_scale else address.resource.kind
+        raw = await request.read()
+        is_yaml = request.content_type == "application/yaml"
+        body = yaml.safe_load(raw) if is_yaml else _parsed(raw, kind)
+        expected = "autoscaling/v1" if is_scale else address.resource.group_version(address.version)
+        if not isinstance(body, dict):
+            raise errors.bad_request(f"the object provided is unrecognized (must be of type {kind})")
+        _check_kind(body, expected, kind)
+        return body
+
+
+def _check_kind(body: Object, api_version: str, kind: str) -> None:
+    got = body.setdefault("kind", kind), body.setdefault("apiVersion", api_version)
+    if got != (kind, api_version):
+        version = got[1].rpartition("/")[2]
+        raise errors.bad_request(f'{got[0]} in version "{version}" cannot be handled as a {kind}: unknown conversion')
+
+
+def _parsed(raw: bytes, kind: str) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError as problem:
+        text = raw[:200].decode("utf-8", "replace")
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+            f"json parse error: {problem} ({text})"
+        ) from problem
+
+
+def _is_apply(request: web.Request) -> bool:
+    return request.content_type == patches.APPLY
+
+
+def _delete_options(query: Mapping[str, str], raw: bytes) -> writes.DeleteOptions:
+    body = _parsed(raw, "DeleteOptions") if raw.strip() else {}
+    grace = query.get("gracePeriodSeconds", body.get("gracePeriodSeconds"))
+    return writes.DeleteOptions(
+        grace=None if grace is None else int(grace),
+        propagation=query.get("propagationPolicy") or body.get("propagationPolicy") or "Background",
+        preconditions=body.get("preconditions") or {},
+    )
+
+
+async def listen(server: Server, port: int) -> tuple[web.AppRunner, str]:
+    """Serve on 127.0.0.1; the runner to clean up, and the URL. Raises OSError when the port is taken."""
+    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+    await site.start()
+    host, bound = runner.addresses[0][:2]
+    return runner, f"http://{host}:{bound}"
+
+
+async def close(server: Server, runner: web.AppRunner) -> None:
+    """End the watches, then the listener."""
+    server.faults.clear()
+    server.hub.drop()
+    await asyncio.shield(runner.cleanup())

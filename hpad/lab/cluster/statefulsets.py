@@ -1,0 +1,104 @@
+"""StatefulSet: pods with stable names, made and removed one after another unless told otherwise."""
+
+from dataclasses import dataclass
+
+from hpad.lab.cluster import deployments, pods
+from hpad.lab.cluster.resources import PODS, STATEFUL_SETS, Object, Resource
+from hpad.lab.cluster.writes import Writer
+
+REVISION_LABEL = "controller-revision-hash"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StatefulSetController:
+    """A name stays taken until its pod is gone, however long that one takes to stop."""
+
+    writer: Writer
+    resource: Resource = STATEFUL_SETS
+
+    def reconcile(self, namespace: str, name: str) -> float | None:
+        owner = self.writer.store.find(STATEFUL_SETS, namespace, name)
+        if owner is None:
+            return None
+        if "deletionTimestamp" not in owner["metadata"]:
+            self._scale(owner)
+        self._report(owner)
+        return None
+
+    def _by_ordinal(self, owner: Object) -> dict[int, Object]:
+        held = pods.owned_pods(self.writer.store, owner["metadata"]["uid"])
+        return {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in held}
+
+    def _scale(self, owner: Object) -> None:
+        spec, held = owner["spec"], self._by_ordinal(owner)
+        ordered = spec.get("podManagementPolicy", "OrderedReady") != "Parallel"
+        start = (spec.get("ordinals") or {}).get("start", 0)
+        wanted = range(start, start + spec.get("replicas", 1))
+        for ordinal in wanted:
+            if not self._keep(owner, ordinal, held.get(ordinal)) and ordered:
+                return
+        for ordinal in sorted(held.keys() - set(wanted), reverse=True):
+            if pods.is_active(held[ordinal]):
+                self.writer.delete(PODS, held[ordinal])
+            if ordered:
+                return
+        self._update(owner, held)
+
+    def _keep(self, owner: Object, ordinal: int, pod: Object | None) -> bool:
+        """Make sure of one pod; True when the next ordinal may follow."""
+        if pod is None:
+            self._create(owner, ordinal)
+            return False
+        if pods.phase(pod) in ("Failed", "Succeeded") and "deletionTimestamp" not in pod["metadata"]:
+            self.writer.delete(PODS, pod)
+            return False
+        return pods.is_active(pod) and pods.is_ready(pod)
+
+    def _create(self, owner: Object, ordinal: int) -> None:
+        metadata = owner["metadata"]
+        pod = pods.from_template(STATEFUL_SETS, owner, owner["spec"]["template"])
+        name = f"{metadata['name']}-{ordinal}"
+        pod["metadata"]["name"] = name
+        pod["metadata"].setdefault("labels", {}).update(
+            {
+                "statefulset.kubernetes.io/pod-name": name,
+                "apps.kubernetes.io/pod-index": str(ordinal),
+                REVISION_LABEL: _revision(owner),
+            }
+        )
+        pod["spec"].setdefault("hostname", name)
+        self.writer.create(PODS, metadata["namespace"], pod)
+
+    def _update(self, owner: Object, held: dict[int, Object]) -> None:
+        """Replace one pod of an older template, the highest ordinal first, while all others are ready."""
+        plan = owner["spec"].get("updateStrategy") or {}
+        partition = (plan.get("rollingUpdate") or {}).get("partition", 0)
+        if plan.get("type") == "OnDelete" or not all(map(pods.is_ready, held.values())):
+            return
+        if not all(map(pods.is_active, held.values())):
+            return
+        for ordinal in sorted(held, reverse=True):
+            if ordinal >= partition and held[ordinal]["metadata"]["labels"].get(REVISION_LABEL) != _revision(owner):
+                self.writer.delete(PODS, held[ordinal])
+                return
+
+    def _report(self, owner: Object) -> None:
+        held = list(self._by_ordinal(owner).values())
+        now, needed = self.writer.clock.now(), owner["spec"].get("minReadySeconds", 0)
+        waits = [wait for pod in held if (wait := pods.available_in(pod, needed, now)) is not None]
+        revision = _revision(owner)
+        updated = sum(pod["metadata"]["labels"].get(REVISION_LABEL) == revision for pod in held)
+        numbers = {
+            "readyReplicas": len(waits),
+            "availableReplicas": sum(wait <= 0 for wait in waits),
+            "updatedReplicas": updated,
+            "currentReplicas": updated,
+            "observedGeneration": owner["metadata"].get("generation", 1),
+        }
+        status: Object = {"replicas": len(held), **{name: number for name, number in numbers.items() if number}}
+        status |= {"currentRevision": revision, "updateRevision": revision, "collisionCount": 0}
+        self.writer.set_status(STATEFUL_SETS, owner, status)
+
+
+def _revision(owner: Object) -> str:
+    return f"{owner['metadata']['name']}-{deployments.template_hash(owner['spec']['template'])}"

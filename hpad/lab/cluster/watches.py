@@ -1,0 +1,131 @@
+"""Watch streams: what a client that watches is told, from which revision, and how the stream ends."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+
+from hpad.lab.cluster import admission, errors, paths, reads, selectors
+from hpad.lab.cluster.resources import Object
+from hpad.lab.cluster.store import Change, Store
+
+INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+BOOKMARK_BEFORE_END = 2.0
+"""Seconds before the end of a stream at which the last bookmark comes."""
+
+
+@dataclass(eq=False, slots=True)
+class Stream:
+    """One open watch: changes waiting to be sent; None ends it."""
+
+    path: str
+    queue: asyncio.Queue[Change | None] = field(default_factory=asyncio.Queue)
+
+
+class Hub:
+    """All open watches; the failure knobs and the server's end act on them here."""
+
+    def __init__(self, store: Store, bookmark_seconds: float) -> None:
+        self.store = store
+        self.bookmark_seconds = bookmark_seconds
+        self.streams: set[Stream] = set()
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+
+    def drop(self, chosen: Callable[[str], bool] = lambda _: True) -> int:
+        """End the streams whose path is chosen, as a load balancer would; returns how many."""
+        ended = [stream for stream in self.streams if chosen(stream.path)]
+        for stream in ended:
+            stream.queue.put_nowait(None)
+        return len(ended)
+
+    async def events(self, address: paths.Address, path: str, query: reads.Query) -> AsyncIterator[Object]:
+        """The events of one watch, until its timeout or the end of the server.
+
+        A resourceVersion that is forgotten gives one ERROR event with a Status of code 410.
+        """
+        stream = Stream(path)
+        view = _View(address, reads.predicate(address, query))
+        wants_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
+        timeout = float(query.get("timeoutSeconds") or random.uniform(1800, 3600))
+        try:
+            first = list(self._first(view, stream, query))
+        except errors.ApiError as problem:
+            yield {"type": "ERROR", "object": problem.status()}
+            return
+        unsubscribe = self.store.subscribe(stream.queue.put_nowait)
+        self.streams.add(stream)
+        try:
+            for event in first:
+                yield event
+            async for event in self._live(view, stream, timeout, wants_bookmarks):
+                yield event
+        finally:
+            unsubscribe()
+            self.streams.discard(stream)
+
+    def _first(self, view: "_View", stream: Stream, query: reads.Query) -> Iterable[Object]:
+        """What is due at once: the current state, or the changes since the revision asked for."""
+        revision = reads.read_revision(query.get("resourceVersion", ""))
+        initial = query.get("sendInitialEvents") in ("true", "1")
+        if initial or not revision:
+            for obj in self.store.objects(view.address.resource, view.address.namespace):
+                if view.wanted(obj):
+                    yield view.event("ADDED", obj)
+            if initial:
+                yield view.bookmark(self.store.revision, INITIAL_EVENTS_END)
+            return
+        for change in self.store.since(revision):
+            if event := view.seen(change):
+                yield event
+
+    async def _live(self, view: "_View", stream: Stream, timeout: float, bookmarks: bool) -> AsyncIterator[Object]:
+        now = asyncio.get_running_loop().time
+        end = now() + timeout
+        next_bookmark = min(now() + self.bookmark_seconds, max(now(), end - BOOKMARK_BEFORE_END))
+        while now() < end:
+            until = min(end, next_bookmark) if bookmarks else end
+            try:
+                async with asyncio.timeout_at(until):
+                    change = await stream.queue.get()
+            except TimeoutError:
+                if bookmarks and now() >= next_bookmark:
+                    yield view.bookmark(self.store.revision)
+                    next_bookmark = now() + self.bookmark_seconds
+                continue
+            if change is None:
+                return
+            if event := view.seen(change):
+                yield event
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One client's view: which objects it sees, in which version."""
+
+    address: paths.Address
+    wanted: selectors.Predicate
+
+    def seen(self, change: Change) -> Object | None:
+        """The event of a change: an object that starts or stops matching was ADDED or DELETED for the client."""
+        if change.resource != self.address.resource:
+            return None
+        if self.address.namespace not in (None, "", change.object["metadata"].get("namespace", "")):
+            return None
+        after = change.type != "DELETED" and self.wanted(change.object)
+        before = change.previous is not None and self.wanted(change.previous)
+        if after:
+            return self.event("MODIFIED" if before else "ADDED", change.object)
+        return self.event("DELETED", change.object) if before else None
+
+    def event(self, kind: str, obj: Object) -> Object:
+        shown = admission.present(self.address.resource, obj, self.address.version)
+        return {"type": kind, "object": shown}
+
+    def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> Object:
+        metadata: Object = {"resourceVersion": str(revision)}
+        if annotations:
+            metadata["annotations"] = annotations
+        resource = self.address.resource
+        kind = {"kind": resource.kind, "apiVersion": resource.group_version(self.address.version)}
+        return {"type": "BOOKMARK", "object": {**kind, "metadata": metadata}}

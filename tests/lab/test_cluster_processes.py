@@ -1,0 +1,235 @@
+"""Pods as real local processes: started, probed, restarted, stopped, measured."""
+
+import asyncio
+import os
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+PODS = "/api/v1/namespaces/default/pods"
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def pod(name, command, **spec):
+    container = {"name": "app", "command": command, **spec.pop("container", {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def phase(cluster, name):
+    return (cluster.get("pods", name) or {"status": {}})["status"].get("phase")
+
+
+def is_ready(cluster, name):
+    conditions = (cluster.get("pods", name) or {"status": {}})["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+async def test_a_busy_deployment_is_measured_and_scaled_without_leaving_a_process(start, workload, until):
+    client = await start(sampling_seconds=0.4)
+    cluster = client.cluster
+    busy = ["sh", "-c", "while :; do :; done & while :; do :; done"]
+    web = workload("Deployment", "web", command=busy)
+    web["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 2
+    cluster.apply(web)
+    seen = set()
+
+    async def running(count):
+        await until(lambda: len(cluster.pids()) == count and len(cluster.list("pods")) == count)
+        seen.update(cluster.pids().values())
+
+    await running(1)
+    await until(lambda: cluster.usage.reading(f"default/{cluster.list('pods')[0]['metadata']['name']}"))
+    (item,) = (await client.get(METRICS))["items"]
+    assert int(item["containers"][0]["usage"]["cpu"].removesuffix("n")) > 100_000_000
+    assert int(item["containers"][0]["usage"]["memory"].removesuffix("Ki")) > 100
+    for count in (3, 1):
+        scale = await client.get(SCALE)
+        scale["spec"]["replicas"] = count
+        assert (await client.ask("PUT", SCALE, scale))[0] == 200
+        await running(count)
+    await until(lambda: sum(map(alive, seen)) == 1)
+    assert len(seen) == 3
+    await cluster.stop()
+    assert not any(map(alive, seen))
+
+
+async def test_what_leaves_its_session_is_found_and_ended(start, until, tmp_path):
+    client = await start(directory=tmp_path / "pods")
+    mark = tmp_path / "pid"
+    client.cluster.apply(pod("p", ["sh", "-c", f"setsid sh -c 'echo $$ > {mark}; exec sleep 1000' & sleep 1000"]))
+    await until(lambda: mark.exists() and mark.read_text().strip())
+    stray = int(mark.read_text())
+    assert alive(stray)
+    await client.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=1")
+    await until(lambda: client.cluster.get("pods", "p") is None)
+    await until(lambda: not alive(stray))
+
+
+async def test_a_pod_that_is_told_to_stop_keeps_its_name_until_it_has(start, until):
+    client = await start()
+    stubborn = "trap 'sleep 0.5; exit 0' TERM; touch up; while :; do sleep 0.05; done"
+    client.cluster.apply(pod("p", ["sh", "-c", stubborn]))
+    (directory,) = await until(lambda: [*client.cluster.directory.glob("default_p_*")])
+    await until(lambda: (directory / "up").exists())
+    status, body = await client.ask("DELETE", f"{PODS}/p")
+    assert status == 200
+    assert body["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert "deletionTimestamp" in client.cluster.get("pods", "p")["metadata"]
+    await until(lambda: client.cluster.get("pods", "p") is None)
+
+
+async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(start, until):
+    client = await start()
+    deaf = "trap '' TERM; touch up; while :; do sleep 0.05; done"
+    client.cluster.apply(pod("p", ["sh", "-c", deaf], terminationGracePeriodSeconds=1))
+    (directory,) = await until(lambda: [*client.cluster.directory.glob("default_p_*")])
+    await until(lambda: (directory / "up").exists())
+    (pid,) = client.cluster.pids().values()
+    await client.ask("DELETE", f"{PODS}/p")
+    await until(lambda: client.cluster.get("pods", "p") is None, timeout=5)
+    assert not alive(pid)
+
+
+async def test_forced_deletion_frees_the_name_at_once(start, until):
+    client = await start()
+    client.cluster.apply(pod("p", ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]))
+    await until(lambda: client.cluster.pids())
+    (pid,) = client.cluster.pids().values()
+    await client.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+    assert client.cluster.get("pods", "p") is None
+    await until(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize(("code", "phase_then"), [(0, "Succeeded"), (3, "Failed")])
+async def test_a_pod_that_is_not_restarted_ends(start, until, code, phase_then):
+    client = await start()
+    client.cluster.apply(pod("p", ["sh", "-c", f"exit {code}"], restartPolicy="Never"))
+    await until(lambda: phase(client.cluster, "p") == phase_then)
+    (status,) = client.cluster.get("pods", "p")["status"]["containerStatuses"]
+    assert status["state"]["terminated"]["exitCode"] == code
+
+
+async def test_a_container_that_dies_is_restarted_and_counted(start, until):
+    client = await start()
+    client.cluster.apply(pod("p", ["sh", "-c", "test -e again && exec sleep 1000; touch again; exit 1"]))
+    await until(lambda: is_ready(client.cluster, "p"))
+    (status,) = client.cluster.get("pods", "p")["status"]["containerStatuses"]
+    assert status["restartCount"] == 1
+    assert status["lastState"]["terminated"]["exitCode"] == 1
+
+
+async def test_an_image_alone_cannot_run_and_the_pod_says_so(start, until):
+    client = await start()
+    client.cluster.apply(pod("p", [], container={"image": "nginx"}))
+    await until(
+        lambda: phase(client.cluster, "p") == "Pending" and client.cluster.get("pods", "p")["spec"].get("nodeName")
+    )
+    waiting = await until(
+        lambda: (
+            client.cluster.get("pods", "p")["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("message")
+        )
+    )
+    assert "command" in waiting
+
+
+async def test_an_unknown_program_is_named(start, until):
+    client = await start()
+    client.cluster.apply(pod("p", ["/no/such/program"]))
+    message = await until(
+        lambda: (
+            client.cluster.get("pods", "p")["status"]
+            .get("containerStatuses", [{"state": {}}])[0]["state"]
+            .get("waiting", {})
+            .get("message")
+        )
+    )
+    assert "/no/such/program" in message
+
+
+async def test_the_environment_is_what_the_manifest_says(start, until):
+    client = await start()
+    env = [
+        {"name": "COLOUR", "value": "red"},
+        {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "WHERE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        {"name": "BOTH", "value": "$(COLOUR)-$(ME)"},
+    ]
+    command = ["sh", "-c", 'echo "$COLOUR $ME $WHERE $BOTH $0" > out.tmp; mv out.tmp out; sleep 1000']
+    client.cluster.apply(pod("p", command, container={"env": env, "args": ["$(COLOUR)!"]}))
+    (out,) = await until(lambda: [*client.cluster.directory.glob("default_p_*/out")])
+    assert out.read_text() == "red p default red-p red!\n"
+
+
+@pytest.mark.parametrize("kind", ["exec", "httpGet", "tcpSocket"])
+async def test_a_pod_is_ready_when_its_probe_passes(start, until, kind, unused_tcp_port):
+    client = await start()
+    server = (
+        "from http.server import HTTPServer, SimpleHTTPRequestHandler; open('up', 'w').close();"
+        f"HTTPServer(('127.0.0.1', {unused_tcp_port}), SimpleHTTPRequestHandler).serve_forever()"
+    )
+    probe = {
+        "exec": {"exec": {"command": ["test", "-e", "up"]}},
+        "httpGet": {"httpGet": {"path": "/", "port": unused_tcp_port}},
+        "tcpSocket": {"tcpSocket": {"port": unused_tcp_port}},
+    }[kind]
+    command = ["sh", "-c", 'sleep 0.3; exec python3 -c "$0"', server]
+    container = {"readinessProbe": {**probe, "periodSeconds": 0.1}}
+    client.cluster.apply(pod("p", command, container=container))
+    await until(lambda: phase(client.cluster, "p") == "Running")
+    assert not is_ready(client.cluster, "p")
+    await until(lambda: is_ready(client.cluster, "p"))
+
+
+async def test_readiness_is_lost_after_three_failures(start, until):
+    client = await start()
+    container = {"readinessProbe": {"exec": {"command": ["test", "!", "-e", "ill"]}, "periodSeconds": 0.1}}
+    client.cluster.apply(pod("p", ["sh", "-c", "sleep 0.6; touch ill; sleep 1000"], container=container))
+    await until(lambda: is_ready(client.cluster, "p"))
+    await until(lambda: not is_ready(client.cluster, "p"))
+    assert phase(client.cluster, "p") == "Running"
+
+
+async def test_the_name_of_a_stateful_pod_is_free_only_when_it_is_gone(start, workload, until):
+    client = await start()
+    stubborn = ["sh", "-c", "trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.05; done"]
+    client.cluster.apply(workload("StatefulSet", "db", command=stubborn))
+    first = await until(lambda: is_ready(client.cluster, "db-0") and client.cluster.get("pods", "db-0"))
+    await client.ask("DELETE", f"{PODS}/db-0")
+    await asyncio.sleep(0.1)
+    assert client.cluster.get("pods", "db-0")["metadata"]["uid"] == first["metadata"]["uid"]
+    second = await until(
+        lambda: (
+            (found := client.cluster.get("pods", "db-0"))
+            and found["metadata"]["uid"] != first["metadata"]["uid"]
+            and found
+        )
+    )
+    await client.ask("DELETE", f"{PODS}/db-0?gracePeriodSeconds=0")
+    third = await until(
+        lambda: (
+            (found := client.cluster.get("pods", "db-0"))
+            and found["metadata"]["uid"] != second["metadata"]["uid"]
+            and found
+        )
+    )
+    assert third["metadata"]["name"] == "db-0"
+
+
+async def test_logs_of_containers_lie_in_the_directory_and_go_with_the_cluster(start, until):
+    client = await start()
+    client.cluster.apply(pod("p", ["sh", "-c", "echo hello; echo trouble >&2; sleep 1000"]))
+    await until(lambda: client.cluster.pids())
+    (log,) = await until(lambda: [*client.cluster.directory.glob("default_p_*/app.log")])
+    await until(lambda: log.read_text() == "hello\ntrouble\n")
+    await client.cluster.stop()
+    assert not log.exists()
