@@ -20,10 +20,17 @@ def with_condition(
     """The conditions with one of them set; `last_transition_time` moves only when the status changes."""
     for index, held in enumerate(conditions):
         if held.type == kind:
+            if held.reason == reason and held.message == message and held.status == status:
+                return conditions
             since = held.last_transition_time if held.status == status else now
             changed = Condition(kind, status, since, reason, message)
             return (*conditions[:index], changed, *conditions[index + 1 :])
     return (*conditions, Condition(kind, status, now, reason, message))
+
+
+def without_condition(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
+    """The conditions without those of one type."""
+    return tuple(held for held in conditions if held.type != kind)
 
 
 def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
@@ -48,4 +55,5 @@ __all__ = [
     "find",
     "truncated_to_seconds",
     "with_condition",
+    "without_condition",
 ]

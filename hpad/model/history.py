@@ -13,10 +13,15 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rescale(msgspec.Struct, frozen=True, gc=False):
-    """A change of the replica count that was written: how many pods, always positive, and when."""
+    """A change of the replica count that was written: how many pods, always positive, and when.
+
+    `outdated` marks one that was older than every policy's period when a later change was remembered: its place is
+    taken by the next change, even if a policy has become longer since.
+    """
 
     timestamp: datetime
     change: int
+    outdated: bool = False
 
 
 class History(msgspec.Struct, frozen=True):

@@ -110,7 +110,7 @@ class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
     scale_down: HPAScalingRules | None = None
 
 
-class HorizontalPodAutoscalerSpec(_Wire, dict=True):
+class HorizontalPodAutoscalerSpec(_Wire, frozen=True, dict=True):
     """What is wanted. Its `__dict__` (never copied, compared or written) is where `model.intent` keeps what follows."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)

@@ -1,0 +1,152 @@
+"""The decision: what the target is set to, and why."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, View, examine
+from hpad.engine.propose import Proposal, propose
+from hpad.engine.recommend import Recommended, recommend
+from hpad.engine.restrain import Restrained, restrain
+from hpad.model.sample import AdapterError, Query, Sample
+from hpad.model.trace import Step, Trace
+
+_BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reconcile decided. `str()` of it is one sentence for logs, tables and tests.
+
+    `scale_to` is the count to write, None where nothing is to be written; `desired` the count the target should have
+    (its current one where nothing could be decided). `reason` is Kubernetes' own, part of the rescale event.
+    `proposals` are the evidence, one per metric of the spec; `recommended` and `restrained` are there once metrics
+    decided.
+    """
+
+    name: str
+    verdict: Verdict
+    current: int
+    desired: int
+    scale_to: int | None = None
+    reason: str = ""
+    proposals: tuple[Proposal, ...] = ()
+    recommended: Recommended | None = None
+    restrained: Restrained | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether something kept the engine from deciding (a target set to zero is not that)."""
+        if isinstance(self.verdict, Halt):
+            return self.verdict.kind != DISABLED
+        return self.recommended is not None and self.recommended.leader is None
+
+    @property
+    def trace(self) -> Trace:
+        """How it came about, stage by stage."""
+        steps = [Step("examine", str(self.verdict))]
+        for proposal in self.proposals:
+            if proposal.usage is not None:
+                steps.append(Step("measure", f"{proposal.goal.label}: {proposal.usage}"))
+            steps.append(Step("propose", str(proposal)))
+        if self.recommended is not None:
+            steps.append(Step("recommend", str(self.recommended)))
+        if self.restrained is not None:
+            steps.append(Step("restrain", str(self.restrained)))
+        return (*steps, Step("decide", str(self)))
+
+    def __str__(self) -> str:
+        if isinstance(self.verdict, Halt):
+            return str(self.verdict)
+        if isinstance(self.verdict, Clamp):
+            return f"scale {self.name} from {self.current} to {self.desired}: {self.verdict}"
+        if self.recommended is None or self.recommended.leader is None or self.restrained is None:
+            return f"cannot decide: {self.recommended and self.recommended.error}"
+        if self.scale_to is None:
+            return f"keep {self.current}: {_why_keep(self, self.recommended.leader, self.restrained)}"
+        moved = f"scale {self.name} from {self.current} to {self.scale_to}"
+        return f"{moved}: {_why_move(self, self.recommended.leader, self.restrained)}"
+
+
+def decide(view: View, answers: Sequence[Sample | AdapterError]) -> Decision:
+    """Decide from what was seen and what the metric sources answered.
+
+    `answers[i]` belongs to `spec.metrics[i]`; they are `()` where `examine` says that nothing is to be measured.
+    Raises ValueError where the answers don't fit the metrics.
+    """
+    verdict, name, current = examine(view), view.hpa.metadata.name, view.replicas
+    if isinstance(verdict, Halt):
+        return Decision(name=name, verdict=verdict, current=current, desired=current)
+    if isinstance(verdict, Clamp):
+        wanted = verdict.replicas
+        return Decision(
+            name=name, verdict=verdict, current=current, desired=wanted, scale_to=wanted, reason=verdict.reason
+        )
+    return _measured(view, verdict, answers)
+
+
+def queries(view: View) -> tuple[Query | AdapterError, ...]:
+    """What to ask before deciding: nothing where `examine` says so."""
+    verdict = examine(view)
+    return verdict.queries if isinstance(verdict, Proceed) else ()
+
+
+def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterError]) -> Decision:
+    if len(answers) != len(verdict.goals):
+        raise ValueError(f"{len(verdict.goals)} metrics take as many answers, not {len(answers)}")
+    name, current = view.hpa.metadata.name, view.replicas
+    proposals = tuple(propose(view, goal, answer) for goal, answer in zip(verdict.goals, answers, strict=True))
+    recommended = recommend(proposals, current)
+    if recommended.leader is None:
+        return Decision(
+            name=name,
+            verdict=verdict,
+            current=current,
+            desired=current,
+            proposals=proposals,
+            recommended=recommended,
+        )
+    restrained = restrain(view, recommended)
+    desired, reason = restrained.replicas, _reason(recommended.leader, restrained.wanted, current)
+    low = view.intent.min_replicas
+    if current == 0 and desired < low:
+        desired, reason = low, reason or _BELOW_MINIMUM
+    return Decision(
+        name=name,
+        verdict=verdict,
+        current=current,
+        desired=desired,
+        scale_to=desired if desired != current else None,
+        reason=reason,
+        proposals=proposals,
+        recommended=recommended,
+        restrained=restrained,
+    )
+
+
+def _reason(leader: Proposal, wanted: int, current: int) -> str:
+    if wanted > current:
+        return f"{leader.goal.description} above target"
+    return "All metrics below target" if wanted < current else ""
+
+
+def _why_move(decision: Decision, leader: Proposal, restrained: Restrained) -> str:
+    wanted = restrained.wanted
+    if decision.desired > decision.current:
+        why = (
+            f"{leader.goal.label} above target ({leader.reading})" if wanted > decision.current else restrained.able[1]
+        )
+    else:
+        why = f"all metrics below target, {leader.goal.label} the closest ({leader.reading})"
+    if decision.desired == wanted:
+        return why
+    held = f"{wanted} wanted, {restrained.limited[1]}" if restrained.is_limited else str(restrained)
+    return f"{why}; {held}"
+
+
+def _why_keep(decision: Decision, leader: Proposal, restrained: Restrained) -> str:
+    if restrained.is_limited:
+        return f"{restrained.wanted} wanted for {leader.goal.label} ({leader.reading}), but {restrained.limited[1]}"
+    if restrained.stabilized != restrained.wanted:
+        return str(restrained)
+    return f"{leader.goal.label} at its target ({leader.reading})"

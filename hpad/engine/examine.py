@@ -1,0 +1,171 @@
+"""Is there anything to measure?"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from hpad.model import conditions, selector
+from hpad.model import intent as intents
+from hpad.model.goal import Goal
+from hpad.model.history import History
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.intent import Intent
+from hpad.model.pod import Pod
+from hpad.model.sample import AdapterError, Query
+from hpad.model.selector import Selector, SelectorError
+from hpad.model.target import Scale
+from hpad.model.tunables import Tunables
+
+UNREACHABLE: Final = "unreachable"
+DISABLED: Final = "disabled"
+UNOBSERVABLE: Final = "unobservable"
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a decision about one HPA sees; `now` is the only time there is.
+
+    `scale` or `scale_error` (the text of the error that reading it gave) is set. `pods` are those that match the
+    scale's selector, in the order they were listed; `rivals` the names of other HPAs of the namespace whose own
+    selectors match any of them.
+    """
+
+    hpa: HorizontalPodAutoscaler
+    now: datetime
+    tunables: Tunables = Tunables()
+    history: History = History()
+    scale: Scale | None = None
+    scale_error: str | None = None
+    pods: Sequence[Pod] = ()
+    rivals: tuple[str, ...] = ()
+
+    @property
+    def intent(self) -> Intent:
+        """What the spec asks for."""
+        return intents.of(self.hpa)
+
+    @property
+    def replicas(self) -> int:
+        """The replica count the target is set to; 0 where it is unknown."""
+        return 0 if self.scale is None else self.scale.spec.replicas
+
+    @property
+    def woken_from_zero(self) -> bool:
+        """Whether the target has no replicas because this HPA took them away: only then may it give some back."""
+        if not self.tunables.gates.HPAScaleToZero:
+            return False
+        held = conditions.find(self.hpa.status.conditions, conditions.SCALED_TO_ZERO)
+        return held is not None and held.status == conditions.TRUE
+
+
+class Halt(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing can or may be measured; the target stays as it is.
+
+    `kind` is unreachable (its scale can't be read), disabled (it was set to zero) or unobservable (its pods can't be
+    told). `reason` and `message` are those of the condition, `event` the reason of the event and `text` its message.
+    """
+
+    kind: str
+    reason: str
+    message: str
+    event: str = ""
+    text: str = ""
+    spec_error: bool = False
+
+    def __str__(self) -> str:
+        if self.kind == DISABLED:
+            return "keep 0: scaling is disabled while the target is set to zero replicas"
+        return f"cannot decide: {self.text}"
+
+
+class Clamp(msgspec.Struct, frozen=True):
+    """The replica count lies outside min and max: it is set to the nearer one, whatever the metrics say."""
+
+    replicas: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason[0].lower()}{self.reason[1:]}"
+
+
+class Proceed(msgspec.Struct, frozen=True):
+    """The metrics decide."""
+
+    goals: tuple[Goal, ...]
+    pods: Selector
+
+    @property
+    def queries(self) -> tuple[Query | AdapterError, ...]:
+        """What to ask, one entry per metric of the spec and in its order; an error where there is nothing to ask."""
+        return tuple(
+            msgspec.structs.replace(goal.query, pods=self.pods if goal.of_pods else None)
+            if goal.flaw is None
+            else AdapterError(goal.flaw, blame="spec")
+            for goal in self.goals
+        )
+
+    def __str__(self) -> str:
+        return f"{len(self.goals)} metrics to measure over the pods of {self.pods}"
+
+
+Verdict = Proceed | Clamp | Halt
+
+
+def examine(view: View) -> Verdict:
+    """Decide whether metrics are needed at all; the order of the checks is that of the HPA controller."""
+    intent, scale = view.intent, view.scale
+    if intent.version_flaw is not None:
+        return _unreachable(intent.version_flaw, spec_error=True)
+    if scale is None or view.scale_error is not None:
+        return _unreachable(view.scale_error or "the target's scale is unknown", spec_error=False)
+    current = scale.spec.replicas
+    if current == 0:
+        if not (view.woken_from_zero and (intent.min_replicas != 0 or intent.wakes)):
+            return _DISABLED
+    elif current > intent.max_replicas:
+        return Clamp(intent.max_replicas, "Current number of replicas above Spec.MaxReplicas")
+    elif current < intent.min_replicas:
+        return Clamp(intent.min_replicas, "Current number of replicas below Spec.MinReplicas")
+    return _observe(view, intent, scale.status.selector)
+
+
+def _observe(view: View, intent: Intent, text: str) -> Proceed | Halt:
+    """Tell the target's pods, or why they can't be told."""
+    if not text:
+        return _NO_SELECTOR
+    try:
+        pods = selector.parse(text)
+    except SelectorError as error:
+        flaw = f"couldn't convert selector into a corresponding internal selector object: {error}"
+        return _unobservable("InvalidSelector", flaw)
+    if view.rivals:
+        namespace, name = intent.key
+        names = " ".join(sorted(f"{namespace}/{rival}" for rival in {name, *view.rivals}))
+        flaw = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
+        return _unobservable("AmbiguousSelector", flaw)
+    return Proceed(intent.goals, pods)
+
+
+def _unreachable(text: str, *, spec_error: bool) -> Halt:
+    message = f"the HPA controller was unable to get the target's current scale: {text}"
+    event = "FailedGetScale"
+    return Halt(kind=UNREACHABLE, reason=event, message=message, event=event, text=text, spec_error=spec_error)
+
+
+def _unobservable(reason: str, text: str) -> Halt:
+    return Halt(kind=UNOBSERVABLE, reason=reason, message=text, event=reason, text=text)
+
+
+_DISABLED: Final = Halt(
+    kind=DISABLED,
+    reason="ScalingDisabled",
+    message="scaling is disabled since the replica count of the target is zero",
+)
+_NO_SELECTOR: Final = Halt(
+    kind=UNOBSERVABLE,
+    reason="InvalidSelector",
+    message="the HPA target's scale is missing a selector",
+    event="SelectorRequired",
+    text="selector is required",
+)

@@ -1,0 +1,47 @@
+"""Metrics read as a whole: Object and External."""
+
+from collections.abc import Sequence
+
+from hpad.engine.measure.usage import Usage
+from hpad.model.fixedwidth import MAX_INT64, ceil_int64, quotient
+from hpad.model.goal import AVERAGE_VALUE, Goal
+from hpad.model.pod import Pod
+from hpad.model.sample import ExternalSample, ObjectSample
+from hpad.model.tunables import Gates
+
+
+def total(
+    goal: Goal, sample: ObjectSample | ExternalSample, pods: Sequence[Pod], status_replicas: int, gates: Gates
+) -> Usage:
+    """Usage of a whole, shared by the replicas that the target reports (AverageValue) or held to the goal (Value)."""
+    average = goal.kind == AVERAGE_VALUE
+    used = sample.value if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
+    if not average:
+        ready = sum(1 for pod in pods if pod.phase == "Running" and pod.ready == "True") if pods else None
+        return Usage(ratio=quotient(float(used), float(goal.amount)), value=used, pods=ready)
+    return Usage(
+        ratio=quotient(float(used), float(goal.amount) * float(status_replicas)),
+        value=_share(used, status_replicas, gates),
+        pods=status_replicas,
+        total=used,
+    )
+
+
+def _sum(values: Sequence[int], average: bool, gates: Gates) -> int:
+    """The sum of all series, at most what an int64 holds.
+
+    The original takes a negative sum for an overflow wherever the goal is an average, and so scales to max.
+    """
+    used = 0
+    for value in values:
+        used += value
+        if used > MAX_INT64 or (used < 0 and average and not gates.HPANegativeExternalSum):
+            return MAX_INT64
+    return used
+
+
+def _share(used: int, replicas: int, gates: Gates) -> int | None:
+    """What is used for each replica, rounded up. With none there is no such number, but the original writes one."""
+    if replicas == 0 and gates.HPAZeroStatusReplicas:
+        return None
+    return ceil_int64(quotient(float(used), float(replicas)))

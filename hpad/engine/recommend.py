@@ -1,0 +1,45 @@
+"""From the proposals of all metrics to one replica count."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from hpad.engine.propose import Proposal
+
+
+class Recommended(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest proposal, and the first metric that failed.
+
+    Without a `leader` nothing may move: all metrics failed, or some did and the others would shrink.
+    """
+
+    replicas: int
+    leader: Proposal | None
+    invalid: int
+    failed: Proposal | None
+    error: str | None
+
+    def __str__(self) -> str:
+        if self.leader is None:
+            return f"nothing: {self.error}"
+        some = f" ({self.invalid} invalid)" if self.invalid else ""
+        return f"{self.replicas} for {self.leader.goal.label}{some}"
+
+
+def recommend(proposals: Sequence[Proposal], current: int) -> Recommended:
+    """Take the largest proposal; while any metric is invalid the target may grow, never shrink."""
+    leader, replicas, invalid = None, 0, 0
+    failed: Proposal | None = None
+    for proposal in proposals:
+        if proposal.error is not None:
+            invalid += 1
+            failed = failed or proposal
+        elif replicas == 0 or proposal.replicas > replicas:
+            replicas, leader = proposal.replicas, proposal
+    if failed is not None:
+        error = f"invalid metrics ({invalid} invalid out of {len(proposals)}), first error is: {failed.failure}"
+        if leader is None or replicas < current:
+            return Recommended(replicas=-1, leader=None, invalid=invalid, failed=failed, error=error)
+        return Recommended(replicas=replicas, leader=leader, invalid=invalid, failed=failed, error=error)
+    empty = None if proposals else "invalid metrics (0 invalid out of 0), first error is: no metrics are specified"
+    return Recommended(replicas=replicas if proposals else -1, leader=leader, invalid=0, failed=None, error=empty)

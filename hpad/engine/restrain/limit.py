@@ -1,0 +1,96 @@
+"""Limits of one step: the policies of spec.behavior, minimum and maximum."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from hpad.model.fixedwidth import MAX_INT32, MIN_INT32, ceil_int32, float_to_int32, int32
+from hpad.model.history import History, Rescale
+from hpad.model.rules import DISABLED, MIN_CHANGE, PERCENT, PODS, Behavior, Rules
+
+
+class Limited(msgspec.Struct, frozen=True, gc=False):
+    """The count after the limits; reason and message are those of the ScalingLimited condition."""
+
+    replicas: int
+    reason: str
+    message: str
+
+
+_WITHIN: Final = ("DesiredWithinRange", "the desired count is within the acceptable range")
+_TOO_FAST_UP: Final = ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
+_TOO_FAST_DOWN: Final = ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate")
+_TOO_MANY: Final = ("TooManyReplicas", "the desired replica count is more than the maximum replica count")
+_TOO_FEW: Final = ("TooFewReplicas", "the desired replica count is less than the minimum replica count")
+
+
+def limit(
+    wanted: int, current: int, low: int, high: int, behavior: Behavior, history: History, now: datetime
+) -> Limited:
+    """Hold a step to what policies and bounds allow: growing to the maximum, shrinking to the minimum."""
+    if wanted > current:
+        reachable = max(current, _highest(behavior.up, current, history, now))
+        ceiling, reason = (reachable, _TOO_FAST_UP) if high > reachable else (high, _TOO_MANY)
+        if wanted > ceiling:
+            return Limited(ceiling, *reason)
+    elif wanted < current:
+        reachable = min(current, _lowest(behavior.down, current, history, now))
+        floor, reason = (reachable, _TOO_FAST_DOWN) if low < reachable else (low, _TOO_FEW)
+        if wanted < floor:
+            return Limited(floor, *reason)
+    return Limited(wanted, *_WITHIN)
+
+
+def limit_plainly(wanted: int, current: int, low: int, high: int) -> Limited:
+    """Without spec.behavior: at most twice as many, or four, and never outside the bounds."""
+    reachable = float_to_int32(max(2.0 * current, 4.0))
+    if wanted < low:
+        return Limited(low, *_TOO_FEW)
+    ceiling, reason = (reachable, _TOO_FAST_UP) if high > reachable else (high, _TOO_MANY)
+    return Limited(ceiling, *reason) if wanted > ceiling else Limited(wanted, *_WITHIN)
+
+
+def _highest(rules: Rules, current: int, history: History, now: datetime) -> int:
+    """How far up the policies let the target go now."""
+    if rules.select == DISABLED:
+        return current
+    timid = rules.select == MIN_CHANGE
+    result = MAX_INT32 if timid else MIN_INT32
+    reach = 0
+    for policy in rules.policies:
+        start = _at_start(current, history, policy.period, now)
+        if policy.type == PODS:
+            reach = int32(start + policy.value)
+        elif policy.type == PERCENT:
+            # Rounded up: rounded down, a small target would never grow.
+            reach = ceil_int32(float(start) * (1 + float(policy.value) / 100))
+        result = min(result, reach) if timid else max(result, reach)
+    return result
+
+
+def _lowest(rules: Rules, current: int, history: History, now: datetime) -> int:
+    """How far down the policies let the target go now."""
+    if rules.select == DISABLED:
+        return current
+    timid = rules.select == MIN_CHANGE
+    result = MIN_INT32 if timid else MAX_INT32
+    reach = 0
+    for policy in rules.policies:
+        start = _at_start(current, history, policy.period, now)
+        if policy.type == PODS:
+            reach = int32(start - policy.value)
+        elif policy.type == PERCENT:
+            reach = float_to_int32(float(start) * (1 - float(policy.value) / 100))
+        result = max(result, reach) if timid else min(result, reach)
+    return result
+
+
+def _at_start(current: int, history: History, period: timedelta, now: datetime) -> int:
+    """How many replicas there were when the period began."""
+    cutoff = now - period
+    return int32(current - _changed(history.scale_ups, cutoff) + _changed(history.scale_downs, cutoff))
+
+
+def _changed(rescales: tuple[Rescale, ...], cutoff: datetime) -> int:
+    return sum(rescale.change for rescale in rescales if rescale.timestamp > cutoff) if rescales else 0

@@ -1,0 +1,319 @@
+"""From the decision and what became of it to status, conditions, events and history."""
+
+from datetime import datetime
+
+import msgspec
+
+from hpad.engine.decide import Decision
+from hpad.engine.examine import DISABLED, UNREACHABLE, Halt, View
+from hpad.engine.propose import Proposal
+from hpad.model.conditions import (
+    ABLE_TO_SCALE,
+    FALSE,
+    SCALED_TO_ZERO,
+    SCALING_ACTIVE,
+    SCALING_LIMITED,
+    TRUE,
+    Condition,
+    truncated_to_seconds,
+    with_condition,
+    without_condition,
+)
+from hpad.model.events import NORMAL, WARNING, Event
+from hpad.model.goal import UTILIZATION, VALUE, Goal
+from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.hpa import (
+    ContainerResourceMetricStatus,
+    ExternalMetricStatus,
+    HorizontalPodAutoscalerStatus,
+    MetricStatus,
+    MetricValueStatus,
+    ObjectMetricStatus,
+    PodsMetricStatus,
+    ResourceMetricStatus,
+)
+from hpad.model.quantity import Quantity
+from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
+
+NONE = "none"
+INTERNAL = "internal"
+SPEC = "spec"
+SCALE_UP = "scale_up"
+SCALE_DOWN = "scale_down"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of writing the scale: every count that was sent, and the last error (None: written)."""
+
+    attempts: tuple[int, ...]
+    error: str | None = None
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reconcile leaves behind.
+
+    `status` is to be written where `status_changed`; `events` are in order. `error` is the text for the log.
+    `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are labels of series.
+    """
+
+    status: HorizontalPodAutoscalerStatus
+    status_changed: bool
+    events: tuple[Event, ...]
+    history: History
+    error: str | None
+    action: str
+    error_label: str
+    metric_computations: tuple[tuple[str, str, str], ...]
+
+    def __str__(self) -> str:
+        return self.error or f"{self.action}: {self.status.current_replicas} -> {self.status.desired_replicas}"
+
+
+class _Draft(msgspec.Struct):
+    """A settlement in the making."""
+
+    conditions: tuple[Condition, ...]
+    events: list[Event]
+    now: datetime
+
+    def condition(self, kind: str, status: str, reason: str, message: str) -> None:
+        self.conditions = with_condition(self.conditions, kind, status, reason, message, self.now)
+
+    def warn(self, reason: str, message: str) -> None:
+        self.events.append(Event(WARNING, reason, message))
+
+
+def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlement:
+    """Work out what to write down. `outcome` is that of writing the scale, None where there was nothing to write.
+
+    Raises ValueError where the two don't fit.
+    """
+    if (decision.scale_to is None) != (outcome is None):
+        raise ValueError(f"decision ({decision}) and outcome ({outcome}) do not belong together")
+    draft = _Draft(view.hpa.status.conditions, [], truncated_to_seconds(view.now))
+    if isinstance(decision.verdict, Halt) and decision.verdict.kind == UNREACHABLE:
+        return _unreachable(view, draft, decision, decision.verdict)
+    draft.condition(
+        ABLE_TO_SCALE, TRUE, "SucceededGetScale", "the HPA controller was able to get the target's current scale"
+    )
+    if isinstance(decision.verdict, Halt):
+        return _halted(view, draft, decision, decision.verdict)
+    for proposal in decision.proposals:
+        if proposal.error is not None:
+            draft.warn(proposal.goal.wording.reason, proposal.error)
+    if decision.undecided:
+        return _undecided(view, draft, decision)
+    _explain(draft, decision)
+    if outcome is None:
+        return _settlement(view, draft, decision, desired=decision.desired, error=_partial(decision))
+    if outcome.error is not None:
+        return _not_written(view, draft, decision, outcome.error)
+    return _written(view, draft, decision)
+
+
+def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
+    draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
+    draft.warn(verdict.event, verdict.text)
+    if verdict.spec_error:
+        error = f"invalid API version in scale target reference: {verdict.text}"
+    elif verdict.text.startswith("no matches for kind"):
+        error = f"unable to determine resource for scale target reference: {verdict.text}"
+    else:
+        error = f"failed to query scale subresource for {view.intent.reference}: {verdict.text}"
+    status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
+    return _close(view, draft, decision, status, view.history, error, NONE, SPEC if verdict.spec_error else INTERNAL)
+
+
+def _halted(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
+    draft.condition(SCALING_ACTIVE, FALSE, verdict.reason, verdict.message)
+    if verdict.kind == DISABLED:
+        if not view.tunables.gates.HPAScaleToZero:
+            draft.conditions = without_condition(draft.conditions, SCALED_TO_ZERO)
+        return _settlement(view, draft, decision, desired=decision.desired)
+    draft.warn(verdict.event, verdict.text)
+    return _not_computed(view, draft, decision, verdict.text)
+
+
+def _undecided(view: View, draft: _Draft, decision: Decision) -> Settlement:
+    recommended = decision.recommended
+    error = "" if recommended is None else recommended.error or ""
+    failed = None if recommended is None else recommended.failed
+    reason, cause = ("NoMetrics", error) if failed is None else (failed.goal.wording.reason, failed.error)
+    draft.condition(SCALING_ACTIVE, FALSE, reason, f"the HPA was unable to compute the replica count: {cause}")
+    return _not_computed(view, draft, decision, error)
+
+
+def _not_computed(view: View, draft: _Draft, decision: Decision, text: str) -> Settlement:
+    draft.warn("FailedComputeMetricsReplicas", text)
+    what = f"failed to compute desired number of replicas based on listed metrics for {view.intent.reference}"
+    return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=f"{what}: {text}")
+
+
+def _explain(draft: _Draft, decision: Decision) -> None:
+    """Say in the conditions what the metrics recommended and what held it back; nothing where they were not asked."""
+    recommended, restrained = decision.recommended, decision.restrained
+    if recommended is None or recommended.leader is None or restrained is None:
+        return
+    found = "the HPA was able to successfully calculate a replica count from "
+    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", found + recommended.leader.goal.description)
+    draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
+    draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
+
+
+def _partial(decision: Decision) -> str | None:
+    """The error of the metrics that failed while others decided."""
+    return None if decision.recommended is None else decision.recommended.error
+
+
+def _not_written(view: View, draft: _Draft, decision: Decision, error: str) -> Settlement:
+    draft.warn("FailedRescale", f"New size: {decision.desired}; reason: {decision.reason}; error: {error}")
+    message = f"the HPA controller was unable to update the target scale: {error}"
+    draft.condition(ABLE_TO_SCALE, FALSE, "FailedUpdateScale", message)
+    text = f"failed to rescale {view.intent.reference}: {error}"
+    return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=text)
+
+
+def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
+    desired = decision.desired
+    message = f"the HPA controller was able to update the target scale to {desired}"
+    draft.condition(ABLE_TO_SCALE, TRUE, "SucceededRescale", message)
+    draft.events.append(Event(NORMAL, "SuccessfulRescale", f"New size: {desired}; reason: {decision.reason}"))
+    _mark_zero(view, draft, decision)
+    return _settlement(view, draft, decision, desired=desired, error=_partial(decision), rescaled=True)
+
+
+def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
+    """Remember whether this HPA took the last replica, so that it may wake the target again (HPAScaleToZero)."""
+    intent = view.intent
+    if not view.tunables.gates.HPAScaleToZero:
+        draft.conditions = without_condition(draft.conditions, SCALED_TO_ZERO)
+    elif decision.current > 0 and decision.desired == 0 and intent.min_replicas == 0 and intent.wakes:
+        message = "the HPA controller scaled the workload to zero"
+        draft.condition(SCALED_TO_ZERO, TRUE, "ScaledToZero", message)
+    else:
+        message = "the HPA controller did not scale the workload to zero"
+        draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
+
+
+def _settlement(
+    view: View,
+    draft: _Draft,
+    decision: Decision,
+    *,
+    desired: int,
+    error: str | None = None,
+    rescaled: bool = False,
+) -> Settlement:
+    """Close with a status built anew; metrics are null where none was asked for."""
+    metrics = tuple(map(_metric_status, decision.proposals)) if decision.recommended is not None else None
+    status = HorizontalPodAutoscalerStatus(
+        last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
+        current_replicas=decision.current,
+        desired_replicas=desired,
+        current_metrics=metrics,
+        conditions=draft.conditions,
+    )
+    action = NONE if not rescaled else SCALE_UP if desired > decision.current else SCALE_DOWN
+    history = _history(view, decision, rescaled=rescaled)
+    return _close(view, draft, decision, status, history, error, action, NONE if error is None else INTERNAL)
+
+
+def _close(
+    view: View,
+    draft: _Draft,
+    decision: Decision,
+    status: HorizontalPodAutoscalerStatus,
+    history: History,
+    error: str | None,
+    action: str,
+    error_label: str,
+) -> Settlement:
+    before = view.hpa.status.current_replicas
+    return Settlement(
+        status=status,
+        status_changed=not _same(view.hpa.status, status),
+        events=tuple(draft.events),
+        history=history,
+        error=error,
+        action=action,
+        error_label=error_label,
+        metric_computations=tuple([_computation(proposal, before) for proposal in decision.proposals]),
+    )
+
+
+def _same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> bool:
+    """Equal as the API server sees it: no list and an empty list are the same."""
+    return (
+        old.conditions == new.conditions
+        and old.current_replicas == new.current_replicas
+        and old.desired_replicas == new.desired_replicas
+        and old.last_scale_time == new.last_scale_time
+        and old.observed_generation == new.observed_generation
+        and (old.current_metrics or ()) == (new.current_metrics or ())
+    )
+
+
+def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:
+    if proposal.error is not None:
+        return proposal.goal.type, NONE, SPEC if proposal.goal.spec_error else INTERNAL
+    if proposal.replicas == before:
+        return proposal.goal.type, NONE, NONE
+    return proposal.goal.type, SCALE_UP if proposal.replicas > before else SCALE_DOWN, NONE
+
+
+def _history(view: View, decision: Decision, *, rescaled: bool) -> History:
+    history, now = view.history, view.now
+    if decision.restrained is not None:
+        recommendations = decision.restrained.recommendations
+    else:
+        recommendations = history.recommendations or (Recommendation(now, decision.current),)
+    ups, downs, behavior = history.scale_ups, history.scale_downs, view.intent.behavior
+    if rescaled and behavior is not None:  # without spec.behavior nobody asks for them
+        if decision.desired > decision.current:
+            ups = _remember(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
+        else:
+            downs = _remember(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
+    return History(recommendations, ups, downs)
+
+
+def _remember(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:
+    """Mark what no policy counts any more; the latest takes the place of the last marked one, or goes to the end."""
+    marked = [
+        msgspec.structs.replace(held, outdated=True) if held.timestamp < cutoff and not held.outdated else held
+        for held in past
+    ]
+    for index in range(len(marked) - 1, -1, -1):
+        if marked[index].outdated:
+            marked[index] = latest
+            return tuple(marked)
+    return (*marked, latest)
+
+
+def _metric_status(proposal: Proposal) -> MetricStatus:
+    goal, usage = proposal.goal, proposal.usage
+    if usage is None:
+        return MetricStatus()
+    quantity = None if usage.value is None else Quantity.from_milli(usage.value, goal.format)
+    if goal.kind == VALUE:
+        return _placed(goal, MetricValueStatus(value=quantity))
+    if goal.kind == UTILIZATION:
+        return _placed(goal, MetricValueStatus(average_value=quantity, average_utilization=usage.percent))
+    return _placed(goal, MetricValueStatus(average_value=quantity))
+
+
+def _placed(goal: Goal, current: MetricValueStatus) -> MetricStatus:
+    """A reading in the place that belongs to its type of metric."""
+    kind, spec = goal.type, goal.spec
+    if kind == RESOURCE:
+        return MetricStatus(kind, resource=ResourceMetricStatus(goal.name, current))
+    if kind == CONTAINER_RESOURCE:
+        container = ContainerResourceMetricStatus(goal.name, current, goal.query.container)
+        return MetricStatus(kind, container_resource=container)
+    if kind == PODS and spec.pods is not None:
+        return MetricStatus(kind, pods=PodsMetricStatus(spec.pods.metric, current))
+    if kind == OBJECT and spec.object is not None:
+        described = spec.object.described_object
+        return MetricStatus(kind, object=ObjectMetricStatus(spec.object.metric, current, described))
+    if kind == EXTERNAL and spec.external is not None:
+        return MetricStatus(kind, external=ExternalMetricStatus(spec.external.metric, current))
+    return MetricStatus()

@@ -1,0 +1,268 @@
+"""What one entry of spec.metrics asks for, worked out once per object: the goal, and the words about it.
+
+The words are Kubernetes' own: they are part of the conditions and events that users and tools match on.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hpad.model import selector as selectors
+from hpad.model.hpa import (
+    ContainerResourceMetricSource,
+    ExternalMetricSource,
+    MetricSpec,
+    MetricTarget,
+    ObjectMetricSource,
+    PodsMetricSource,
+    ResourceMetricSource,
+)
+from hpad.model.quantity import Format, Quantity
+from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
+from hpad.model.selector import LabelSelector, Selector, SelectorError
+
+UTILIZATION: Final = "Utilization"
+VALUE: Final = "Value"
+AVERAGE_VALUE: Final = "AverageValue"
+
+
+class Wording(msgspec.Struct, frozen=True):
+    """What comes before the text of a failure: fetching, measuring, and in the error of the whole reconcile.
+
+    `reason` is that of the event and of the condition.
+    """
+
+    reason: str
+    fetch: str
+    measure: str
+    outer: str
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric and what it is held to.
+
+    `kind` is Utilization (`amount` in percent of the request), Value or AverageValue (`amount` in milli-units).
+    `flaw` says why the entry can't be measured at all (None: it can); `spec_error` marks the flaw of an entry that no
+    API server lets through. `description` is Kubernetes' name of the metric, `label` the one for people.
+    """
+
+    type: str
+    name: str
+    kind: str
+    amount: int
+    description: str
+    label: str
+    wording: Wording
+    query: Query
+    spec: MetricSpec
+    format: Format = Format.DECIMAL_SI
+    flaw: str | None = None
+    spec_error: bool = False
+
+    @property
+    def of_pods(self) -> bool:
+        """Whether the metric is measured pod by pod."""
+        return self.type in (RESOURCE, CONTAINER_RESOURCE, PODS)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether pods that still start must be left out: only CPU knows the rule."""
+        return self.name == "cpu" and self.type in (RESOURCE, CONTAINER_RESOURCE)
+
+    def written(self, amount: int) -> str:
+        """An amount as the metric's quantities are printed."""
+        return str(Quantity.from_milli(amount, self.format))
+
+
+def compile(spec: MetricSpec, namespace: str) -> Goal:
+    """The goal of one entry of spec.metrics; never raises: what is wrong with the entry becomes its `flaw`."""
+    if spec.type == RESOURCE:
+        return _resource(spec, spec.resource or ResourceMetricSource(), namespace, "")
+    if spec.type == CONTAINER_RESOURCE:
+        source = spec.container_resource or ContainerResourceMetricSource()
+        return _resource(spec, source, namespace, source.container)
+    if spec.type == PODS:
+        return _pods(spec, spec.pods or PodsMetricSource(), namespace)
+    if spec.type == OBJECT:
+        return _object(spec, spec.object or ObjectMetricSource(), namespace)
+    if spec.type == EXTERNAL:
+        return _external(spec, spec.external or ExternalMetricSource(), namespace)
+    return _unknown(spec, namespace)
+
+
+class _Amount(NamedTuple):
+    kind: str
+    amount: int
+    flaw: str | None = None
+
+
+def _average(quantity: Quantity) -> _Amount:
+    return _Amount(AVERAGE_VALUE, quantity.milli())
+
+
+def _value(quantity: Quantity) -> _Amount:
+    return _Amount(VALUE, quantity.milli())
+
+
+def _selector(selector: LabelSelector | None) -> tuple[Selector | None, str | None]:
+    """A metric's own selector, or what is wrong with it."""
+    if selector is None:
+        return None, None
+    try:
+        return selectors.from_object(selector), None
+    except SelectorError as error:
+        return None, str(error)
+
+
+def _narrowed(name: str, selector: Selector | None) -> str:
+    return name if selector is None or not str(selector) else f"{name}({selector})"
+
+
+def _resource(
+    spec: MetricSpec, source: ResourceMetricSource | ContainerResourceMetricSource, namespace: str, container: str
+) -> Goal:
+    kind, amount, flaw = _resource_amount(source.target)
+    used = "usage" if kind == AVERAGE_VALUE else "utilization"
+    where = "container resource" if spec.type == CONTAINER_RESOURCE else "resource"
+    description = f"{source.name} {where} utilization (percentage of request)"
+    if kind == AVERAGE_VALUE:
+        description = f"{source.name} resource"
+    whose = f"{container} container" if spec.type == CONTAINER_RESOURCE else f"{source.name} resource"
+    return Goal(
+        type=spec.type,
+        name=source.name,
+        kind=kind,
+        amount=amount,
+        description=description,
+        label=f"{source.name} of container {container}" if container else source.name,
+        wording=Wording(
+            reason=f"FailedGet{spec.type}Metric",
+            fetch=f"failed to get {source.name} {used}: unable to get metrics for resource {source.name}: ",
+            measure=f"failed to get {source.name} {used}: ",
+            outer=f"failed to get {whose} metric value: ",
+        ),
+        query=Query(type=spec.type, namespace=namespace, name=source.name, container=container),
+        spec=spec,
+        format=Format.BINARY_SI if source.name == "memory" else Format.DECIMAL_SI,
+        flaw=flaw,
+    )
+
+
+def _resource_amount(target: MetricTarget) -> _Amount:
+    if target.average_value is not None:
+        return _average(target.average_value)
+    if target.average_utilization is not None:
+        return _Amount(UTILIZATION, target.average_utilization)
+    unset = "neither an average utilization target nor an average value (usage) target was set"
+    return _Amount("", 0, f"invalid resource metric source: {unset}")
+
+
+def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> Goal:
+    name, target = source.metric.name, source.target
+    selector, selector_flaw = _selector(source.metric.selector)
+    kind, amount, flaw = _Amount("", 0, "invalid pods metric source: no average value target was set")
+    if target.average_value is not None:
+        kind, amount, flaw = _average(target.average_value)
+    return Goal(
+        type=spec.type,
+        name=name,
+        kind=kind,
+        amount=amount,
+        description=f"pods metric {name}",
+        label=f"pods metric {_narrowed(name, selector)}",
+        wording=Wording(
+            reason="FailedGetPodsMetric",
+            fetch=f"unable to get metric {name}: ",
+            measure="",
+            outer="failed to get pods metric value: ",
+        ),
+        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector),
+        spec=spec,
+        flaw=selector_flaw or flaw,
+    )
+
+
+def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> Goal:
+    name, described = source.metric.name, source.described_object
+    selector, selector_flaw = _selector(source.metric.selector)
+    kind, amount, flaw = _object_amount(source.target)
+    flaw = selector_flaw or flaw
+    average = kind == AVERAGE_VALUE
+    shown = selectors.go_plus_v(source.metric.selector)
+    return Goal(
+        type=spec.type,
+        name=name,
+        kind=kind,
+        amount=amount,
+        description=f"external metric {name}({shown})" if average else f"{described.kind} metric {name}",
+        label=f"{described.kind} metric {_narrowed(name, selector)}",
+        wording=Wording(
+            reason="FailedGetObjectMetric",
+            fetch=f"unable to get metric {name}: {described.kind} on {namespace} {described.name}/",
+            measure="",
+            outer="failed to get object metric value: "
+            + (f"failed to get {name} object metric: " if average and flaw is None else ""),
+        ),
+        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector, object=described),
+        spec=spec,
+        flaw=flaw,
+    )
+
+
+def _object_amount(target: MetricTarget) -> _Amount:
+    if target.type == VALUE and target.value is not None:
+        return _value(target.value)
+    if target.type == AVERAGE_VALUE and target.average_value is not None:
+        return _average(target.average_value)
+    unset = "neither a value target nor an average value target was set"
+    return _Amount("", 0, f"invalid object metric source: {unset}")
+
+
+def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) -> Goal:
+    name = source.metric.name
+    selector, selector_flaw = _selector(source.metric.selector)
+    kind, amount, flaw = _external_amount(source.target)
+    shown = selectors.go_plus_v(source.metric.selector)
+    inner = {AVERAGE_VALUE: f"failed to get {name} external metric: ", VALUE: f"failed to get external metric {name}: "}
+    return Goal(
+        type=spec.type,
+        name=name,
+        kind=kind,
+        amount=amount,
+        description=f"external metric {name}({shown})",
+        label=f"external metric {_narrowed(name, selector)}",
+        wording=Wording(
+            reason="FailedGetExternalMetric",
+            fetch=f"unable to get external metric {namespace}/{name}/{shown}: ",
+            measure="",
+            outer=f"failed to get {name} external metric value: {inner.get(kind, '')}",
+        ),
+        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector),
+        spec=spec,
+        flaw=flaw or selector_flaw,
+    )
+
+
+def _external_amount(target: MetricTarget) -> _Amount:
+    if target.average_value is not None:
+        return _average(target.average_value)
+    if target.value is not None:
+        return _value(target.value)
+    unset = "neither a value target nor an average value target was set"
+    return _Amount("", 0, f"invalid external metric source: {unset}")
+
+
+def _unknown(spec: MetricSpec, namespace: str) -> Goal:
+    return Goal(
+        type=spec.type,
+        name="",
+        kind="",
+        amount=0,
+        description="",
+        label=f"metric of type {spec.type!r}",
+        wording=Wording(reason="InvalidMetricSourceType", fetch="", measure="", outer=""),
+        query=Query(type=spec.type, namespace=namespace, name=""),
+        spec=spec,
+        flaw=f'unknown metric source type "{spec.type}"',
+        spec_error=True,
+    )
