@@ -186,8 +186,8 @@ class HorizontalPodAutoscalerStatus(_Wire, frozen=True):
 class HorizontalPodAutoscaler(_Wire, frozen=True):
     """One HPA, whatever version it was written in."""
 
-    kind: str = KIND
-    api_version: str = API_VERSION
+    kind: str = msgspec.field(default_factory=lambda: KIND)
+    api_version: str = msgspec.field(default_factory=lambda: API_VERSION)
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: HorizontalPodAutoscalerSpec = msgspec.field(default_factory=HorizontalPodAutoscalerSpec)
     status: HorizontalPodAutoscalerStatus = msgspec.field(default_factory=HorizontalPodAutoscalerStatus)

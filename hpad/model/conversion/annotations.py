@@ -1,0 +1,60 @@
+"""The annotations in which older versions of an HPA carry what their own fields have no room for.
+
+They are read as Go's encoding/json reads them: the case of a field's name is not looked at, and unknown fields are
+left out. They are written as Go writes them: no spaces, sorted maps, `<`, `>` and `&` escaped.
+"""
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from hpad.model import hpa as v2
+from hpad.model import strict
+from hpad.model.fields import FieldError, invalid
+from hpad.model.meta import ObjectMeta
+from hpad.model.quantity import QuantityError
+
+METRICS: Final = "autoscaling.alpha.kubernetes.io/metrics"
+BEHAVIOR: Final = "autoscaling.alpha.kubernetes.io/behavior"
+CURRENT_METRICS: Final = "autoscaling.alpha.kubernetes.io/current-metrics"
+CONDITIONS: Final = "autoscaling.alpha.kubernetes.io/conditions"
+
+ROUND_TRIP: Final = frozenset(
+    {METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS, "autoscaling.alpha.kubernetes.io/update-policy"}
+)
+"""The annotations that stand for fields; in autoscaling/v2 they mean nothing, and the API server drops them."""
+
+T = TypeVar("T")
+
+
+class AnnotationError(ValueError):
+    """An annotation cannot be read; `error` names it and says why."""
+
+    def __init__(self, error: FieldError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def without_fields(metadata: ObjectMeta) -> ObjectMeta:
+    """The metadata without the annotations that stand for fields."""
+    kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in ROUND_TRIP}
+    return msgspec.structs.replace(metadata, annotations=kept or None)
+
+
+def read(metadata: ObjectMeta, name: str, kind: type[T]) -> T | None:
+    """What the annotation of that name says; None where it is absent. Raises AnnotationError."""
+    text = (metadata.annotations or {}).get(name)
+    if text is None:
+        return None
+    path = f"metadata.annotations[{name}]"
+    try:
+        value = msgspec.json.decode(text)
+        return msgspec.convert(strict.folded(value, kind), kind, dec_hook=v2.dec_hook)
+    except (msgspec.MsgspecError, QuantityError) as error:
+        raise AnnotationError(invalid(path, text, str(error))) from None
+
+
+def write(value: Any) -> str:
+    """The annotation's text for a struct, or a tuple of them."""
+    text = msgspec.json.encode(value, enc_hook=v2.enc_hook, order="deterministic").decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
