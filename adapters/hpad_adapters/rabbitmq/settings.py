@@ -11,8 +11,8 @@ from hpad.adapter import parse_duration
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One broker, or one cluster of brokers.
 
-    url: where the management API answers, such as "http://rabbitmq:15672", without credentials; of a list, the first that
-        gives an answer is taken.
+    url: where the management API answers, such as "http://rabbitmq:15672", without credentials; of a list, the first
+        that gives an answer is taken.
     username, and one of password, password_file (read again for each request) and password_env (a variable's name): the
         user needs the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices.
     vhost: of queries that name none.

@@ -1,0 +1,89 @@
+"""An adapter's answer is believed only as far as it keeps the contract."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hpad import testing
+from hpad.adapter import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue
+from hpad.gather.answers import checked
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NAIVE = datetime(2026, 1, 1)
+MINUTE = timedelta(minutes=1)
+DEPTH = testing.external("depth")
+CPU = testing.resource("cpu", "app=web")
+PACKETS = testing.pods_metric("pps", "app=web")
+RATE = testing.object_metric("rps", "Ingress", "main")
+
+
+def pods(value: object = 5, timestamp: object = NOW, window: object = MINUTE) -> PodSample:
+    return PodSample({"a": PodValue(value, timestamp, window)}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        (DEPTH, ExternalSample((80000,), NOW)),
+        (DEPTH, ExternalSample((0, -5), NOW)),
+        (CPU, pods()),
+        (CPU, PodSample({}, NOW)),
+        (PACKETS, pods(-(2**63))),
+        (RATE, ObjectSample(2**63 - 1, NOW)),
+        (RATE, AdapterError("down")),
+    ],
+)
+def test_a_right_answer_is_passed_on(query, answer):
+    assert checked("s", [query], [answer])[0] is answer
+
+
+@pytest.mark.parametrize(
+    ("query", "answer", "complaint"),
+    [
+        (DEPTH, None, "answered NoneType where External metrics need ExternalSample"),
+        (DEPTH, ObjectSample(1, NOW), "answered ObjectSample where External metrics need ExternalSample"),
+        (CPU, ExternalSample((1,), NOW), "answered ExternalSample where Resource metrics need PodSample"),
+        (DEPTH, ValueError("x"), "answered ValueError"),
+        (DEPTH, ExternalSample((), NOW), "no values at all"),
+        (DEPTH, ExternalSample((math.nan,), NOW), "the value nan"),
+        (DEPTH, ExternalSample((1, math.inf), NOW), "the value inf"),
+        (DEPTH, ExternalSample((1.5,), NOW), "the value 1.5"),
+        (DEPTH, ExternalSample((True,), NOW), "the value True"),
+        (DEPTH, ExternalSample((2**63,), NOW), "beyond 64 bits"),
+        (DEPTH, ExternalSample(80, NOW), "the values 80, not a tuple"),
+        (DEPTH, ExternalSample((1,), NAIVE), "not an aware datetime"),
+        (DEPTH, ExternalSample((1,), None), "the timestamp None"),
+        (RATE, ObjectSample("7", NOW), "the value '7'"),
+        (CPU, PodSample([1], NOW), "the values list, not a mapping"),
+        (CPU, PodSample({"a": 5}, NOW), "'a': int, not a pod's name and a PodValue"),
+        (CPU, pods(value=math.nan), "the value nan"),
+        (CPU, pods(timestamp=NAIVE), 'of pod "a"'),
+        (CPU, pods(window=60), "window 60"),
+    ],
+)
+def test_nonsense_is_the_adapters_bug(query, answer, complaint):
+    [error] = checked("mine", [query], [answer])
+    assert isinstance(error, AdapterError)
+    assert error.blame == "bug"
+    assert error.message.startswith('source "mine" answered ')
+    assert complaint in error.message
+
+
+def test_nonsense_harms_its_own_query_only():
+    good = ExternalSample((1,), NOW)
+    assert checked("s", [DEPTH, DEPTH], [good, None])[0] is good
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ([], "gave 0 answers to 2 queries"),
+        ([AdapterError("x")] * 3, "gave 3 answers to 2 queries"),
+        (None, "answered NoneType, not a list"),
+        ({DEPTH: 1}, "answered dict, not a list"),
+    ],
+)
+def test_a_batch_of_the_wrong_shape_is_wrong_for_all(given, complaint):
+    answers = checked("mine", [DEPTH, CPU], given)
+    assert [(a.blame, a.message) for a in answers] == [("bug", f'source "mine" {complaint}')] * 2

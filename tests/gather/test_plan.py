@@ -1,0 +1,98 @@
+"""Which source answers: routes first, then the sources' own rules, then what their adapters serve."""
+
+import pytest
+
+from hpad import settings, testing
+from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, AdapterError
+from hpad.gather.plan import Offer, Plan
+
+METRICS_SERVER = Offer(source="metrics-server", serves=frozenset({RESOURCE, CONTAINER_RESOURCE}))
+RABBITMQ = Offer(source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages", "queue_messages_ready"))
+EXTERNAL_METRICS = Offer(source="external-metrics", serves=frozenset({EXTERNAL}))
+
+
+def route(source: str, **match: tuple[str, ...]) -> settings.Route:
+    return settings.Route(match=settings.Match(**match), source=source)
+
+
+@pytest.mark.parametrize(
+    ("query", "source"),
+    [
+        (testing.resource("cpu", "app=web"), "metrics-server"),
+        (testing.container_resource("memory", "app", "app=web"), "metrics-server"),
+        (testing.external("queue_messages", "queue=a"), "rabbit"),
+        (testing.external("queue_messages_ready", "queue=a"), "rabbit"),
+        (testing.external("requests_per_second"), "external-metrics"),
+    ],
+)
+def test_without_routes_each_goes_to_whom_it_belongs(query, source):
+    assert Plan((), (METRICS_SERVER, RABBITMQ, EXTERNAL_METRICS)).source(query) == source
+
+
+@pytest.mark.parametrize(
+    ("match", "goes"),
+    [
+        ({}, True),
+        ({"types": (EXTERNAL,)}, True),
+        ({"types": (PODS, OBJECT)}, False),
+        ({"metrics": ("queue_*",)}, True),
+        ({"metrics": ("Queue_*", "other")}, False),
+        ({"namespaces": ("shop-*",)}, True),
+        ({"namespaces": ("default",)}, False),
+        ({"types": (EXTERNAL,), "metrics": ("queue_messages",), "namespaces": ("default",)}, False),
+    ],
+)
+def test_a_route_matches_when_all_it_names_fits(match, goes):
+    plan = Plan([route("external-metrics", **match)], (RABBITMQ, EXTERNAL_METRICS))
+    query = testing.external("queue_messages", "queue=a", namespace="shop-eu")
+    assert plan.source(query) == ("external-metrics" if goes else "rabbit")
+
+
+def test_the_first_route_wins():
+    routes = [route("b", metrics=("queue_messages",)), route("a", metrics=("queue_*",))]
+    offers = [Offer(source=name, serves=frozenset({EXTERNAL})) for name in "ab"]
+    assert Plan(routes, offers).source(testing.external("queue_messages")) == "b"
+    assert Plan(routes, offers).source(testing.external("queue_age")) == "a"
+
+
+def test_a_rule_of_the_source_replaces_what_its_adapter_serves_by_itself():
+    backlog = Offer(
+        source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages",),
+        match=(settings.Match(metrics=("backlog",)),),
+    )  # fmt: skip
+    plan = Plan((), (backlog, EXTERNAL_METRICS))
+    assert plan.source(testing.external("backlog")) == "rabbit"
+    assert plan.source(testing.external("queue_messages")) == "external-metrics"
+
+
+def test_no_source_says_what_was_looked_for_what_there_is_and_what_to_do():
+    with pytest.raises(AdapterError) as caught:
+        Plan((), (METRICS_SERVER, RABBITMQ)).source(testing.external("foo", namespace="shop"))
+    assert caught.value.blame == "spec"
+    assert caught.value.message == (
+        'no source serves External metric "foo" in namespace "shop": configured sources: '
+        "metrics-server (ContainerResource, Resource); rabbit (External: queue_messages, queue_messages_ready); "
+        "to configure one, add it under `sources:` of hpad's configuration and, if need be, say under `routes:` "
+        "which metrics it answers"
+    )
+
+
+def test_a_source_that_does_not_work_is_named_with_its_reason():
+    broken = Offer(source="mine", problem="there is no adapter")
+    with pytest.raises(AdapterError, match=r"configured sources: mine \(there is no adapter\)"):
+        Plan((), (broken,)).source(testing.external("foo"))
+    assert Plan([route("mine")], (broken,)).source(testing.external("foo")) == "mine"
+
+
+def test_a_route_to_a_source_of_another_type_is_the_configurations_fault():
+    with pytest.raises(
+        AdapterError, match='source "rabbit" serves External metrics, it cannot answer Pods metric "pps"'
+    ):
+        Plan([route("rabbit")], (RABBITMQ,)).source(testing.pods_metric("pps", "app=web"))
+
+
+def test_a_route_to_nowhere_is_named():
+    with pytest.raises(
+        AdapterError, match='a route sends External metric "x" to source "gone", which is not configured'
+    ):
+        Plan([route("gone")], (RABBITMQ,)).source(testing.external("x"))

@@ -1,0 +1,142 @@
+"""Adapters come from installed packages; whatever is wrong with one is said, with source, field and value."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hpad import settings, testing
+from hpad.adapter import AdapterError
+from hpad.gather import registry
+
+CODE = """
+import msgspec
+
+class Broker(msgspec.Struct, forbid_unknown_fields=True):
+    host: str
+    port: int = 1
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    password: str = ""
+    depth: int = 1
+    broker: Broker | None = None
+
+    def __post_init__(self):
+        if self.depth < 0:
+            raise ValueError("depth: must not be negative")
+
+class Good:
+    serves = frozenset({"External"})
+    Settings = Settings
+    def __init__(self, settings, context):
+        if settings.url == "boom":
+            raise RuntimeError("secret in here")
+        self.settings = settings
+    async def answer(self, queries): return []
+    async def aclose(self): pass
+
+class NoServes(Good):
+    serves = frozenset({"Everything"})
+
+class NoSettings(Good):
+    Settings = dict
+
+function = lambda settings, context: None
+"""
+ENTRY_POINTS = """[hpad.adapters]
+good = outsider_adapters:Good
+no-serves = outsider_adapters:NoServes
+no-settings = outsider_adapters:NoSettings
+function = outsider_adapters:function
+absent = outsider_adapters:Absent
+no-module = outsider_adapters.nothing:Good
+broken = outsider_broken:Good
+"""
+
+
+@pytest.fixture
+def outsider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package by somebody else, as pip leaves it behind."""
+    (tmp_path / "outsider_adapters.py").write_text(CODE)
+    (tmp_path / "outsider_broken.py").write_text("raise RuntimeError('half installed')")
+    info = tmp_path / "outsider-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outsider\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("outsider_adapters", "outsider_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def source(adapter: str = "good", **given: object) -> settings.SourceSettings:
+    return settings.SourceSettings(name="mine", adapter=adapter, settings=given)
+
+
+def test_the_built_in_adapters_are_found_without_being_imported():
+    assert {"metrics-server", "rabbitmq"} <= set(registry.names())
+
+
+@pytest.mark.usefixtures("outsider")
+def test_an_adapter_of_somebody_else_is_found_by_its_entry_point():
+    assert "good" in registry.names()
+    assert registry.adapter_class("good").__name__ == "Good"
+
+
+@pytest.mark.usefixtures("outsider")
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("rabitmq", 'there is no adapter "rabitmq"; installed: .*rabbitmq'),
+        ("broken", r'adapter "broken" \(outsider_broken:Good\) cannot be imported: RuntimeError: half installed'),
+        ("absent", "cannot be imported: AttributeError"),
+        ("no-module", "cannot be imported: ModuleNotFoundError"),
+        ("function", r"is not a class with a method answer\(\)"),
+        ("no-serves", "serves must be a frozenset of some of Resource, "),
+        ("no-settings", "Settings must be a msgspec.Struct"),
+    ],
+)
+def test_what_is_wrong_with_an_adapter_is_said(name, complaint):
+    with pytest.raises(AdapterError, match=complaint):
+        registry.adapter_class(name)
+
+
+@pytest.mark.usefixtures("outsider")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "url: Object missing required field `url`"),
+        ({"url": 5}, "url: Expected `str`, got `int` (value: 5)"),
+        ({"url": ["http://u:pw@h"]}, "url: Expected `str`, got `array` (value: ['http://***@h'])"),
+        ({"url": "x", "hots": 1}, "hots: Object contains unknown field `hots` (value: 1)"),
+        ({"url": "x", "password": 12345}, "password: Expected `str`, got `int`"),
+        ({"url": "x", "depth": -1}, "depth: must not be negative"),
+        ({"url": "x", "broker": {"host": "h", "port": "a"}}, "broker.port: Expected `int`, got `str`"),
+    ],
+)
+def test_wrong_settings_name_source_field_and_value(given, message):
+    with pytest.raises(AdapterError) as caught:
+        registry.decode(source(**given), registry.adapter_class("good").Settings)
+    assert caught.value.blame == "spec"
+    text = caught.value.message
+    assert text.startswith(f'source "mine" (adapter "good"): {message}')
+    assert "12345" not in text
+    assert "pw" not in text
+
+
+@pytest.mark.usefixtures("outsider")
+async def test_an_adapter_whose_set_up_fails_is_an_error_without_its_text():
+    adapter = await asyncio.to_thread(registry.adapter_class, "good")
+    async with testing.context("mine") as context:
+        with pytest.raises(AdapterError) as caught:
+            registry.instance(source(url="boom"), adapter, context)
+    assert caught.value == AdapterError('source "mine": adapter "good" could not be set up: RuntimeError', "bug")
+
+
+@pytest.mark.usefixtures("outsider")
+def test_several_instances_of_one_adapter_have_settings_of_their_own():
+    schema = registry.adapter_class("good").Settings
+    first, second = (registry.decode(source(url=url), schema) for url in ("a", "b"))
+    assert (msgspec.structs.asdict(first)["url"], msgspec.structs.asdict(second)["url"]) == ("a", "b")

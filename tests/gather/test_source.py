@@ -1,0 +1,219 @@
+"""One source: batches, limits, isolation, in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+import pytest
+import structlog
+import virtual
+
+from hpad import testing
+from hpad.adapter import EXTERNAL, AdapterError, Answer, ExternalSample, Query
+from hpad.gather.source import Source
+
+A, B, C = (testing.external(name) for name in "abc")
+
+
+class Scripted:
+    """Answers each query with the number of the call; `behave` may do anything before that."""
+
+    serves = frozenset({EXTERNAL})
+    Settings = msgspec.Struct
+
+    def __init__(self, behave: Callable[[Sequence[Query]], Awaitable[object]] | None = None) -> None:
+        self.batches: list[str] = []
+        self.closed = False
+        self._behave = behave
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        self.batches.append("".join(query.name for query in queries))
+        call = len(self.batches)
+        if self._behave is not None:
+            await self._behave(queries)
+        return [ExternalSample((call,), virtual.START) for _ in queries]
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def opened(adapter: Scripted, observed: list | None = None, **limits: float) -> Source:
+    return Source(
+        "mine", adapter, clock=virtual.VirtualClock(), log=structlog.get_logger(),
+        observer=lambda *call: observed.append(call) if observed is not None else None, **limits,
+    )  # fmt: skip
+
+
+def sleep(seconds: float) -> Callable[[Sequence[Query]], Awaitable[object]]:
+    return lambda _: asyncio.sleep(seconds)
+
+
+def value(answer: Answer) -> int:
+    assert isinstance(answer, ExternalSample), answer
+    return answer.values[0]
+
+
+async def fail(answer: Awaitable[Answer]) -> AdapterError:
+    error = await answer
+    assert isinstance(error, AdapterError)
+    return error
+
+
+def test_what_is_asked_in_one_turn_is_one_call_and_equal_queries_are_asked_once():
+    async def main() -> list[str]:
+        adapter = Scripted()
+        source = opened(adapter)
+        same = testing.external("a")
+        answers = await asyncio.gather(*(source.ask(query) for query in (A, B, same, C, B)))
+        assert [value(answer) for answer in answers] == [1] * 5
+        return adapter.batches
+
+    assert virtual.run(main()) == ["abc"]
+
+
+def test_while_all_calls_are_under_way_queries_gather_for_the_next():
+    async def main() -> list[str]:
+        adapter = Scripted(sleep(5))
+        source = opened(adapter, concurrency=1)
+        first = source.ask(A)
+        await asyncio.sleep(1)
+        second = source.ask(B)
+        await asyncio.sleep(1)
+        third = source.ask(C)
+        assert [value(answer) for answer in await asyncio.gather(first, second, third)] == [1, 2, 2]
+        assert asyncio.get_running_loop().time() == 10
+        return adapter.batches
+
+    assert virtual.run(main()) == ["a", "bc"]
+
+
+def test_no_more_calls_at_once_than_the_limit():
+    at_work: set[object] = set()
+    most: list[int] = []
+
+    async def behave(queries: Sequence[Query]) -> None:
+        at_work.add(queries)
+        most.append(len(at_work))
+        await asyncio.sleep(3)
+        at_work.discard(queries)
+
+    async def main() -> None:
+        source = opened(Scripted(behave), concurrency=2)
+        asked = []
+        for number in range(9):
+            asked.append(source.ask(testing.external(f"m{number}")))
+            await asyncio.sleep(0.5)
+        await asyncio.gather(*asked)
+
+    virtual.run(main())
+    assert max(most) == 2
+
+
+def test_a_hang_ends_at_the_timeout_and_frees_its_place():
+    async def main() -> None:
+        hang = asyncio.Event()
+        adapter = Scripted(lambda queries: hang.wait() if A in queries else asyncio.sleep(0))
+        source = opened(adapter, concurrency=1)
+        hanging = source.ask(A)
+        await asyncio.sleep(1)
+        late = source.ask(B)
+        error = await fail(hanging)
+        assert (error.message, error.blame) == ('source "mine" did not answer within 10s', "source")
+        assert value(await late) == 2
+        assert asyncio.get_running_loop().time() == 10
+
+    virtual.run(main())
+
+
+def test_an_adapter_that_ignores_its_cancellation_delays_nobody():
+    async def stubborn(queries: Sequence[Query]) -> None:
+        while A in queries and asyncio.get_running_loop().time() < 100:
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                await asyncio.sleep(90)
+
+    async def main() -> None:
+        source = opened(Scripted(stubborn), concurrency=1)
+        assert (await fail(source.ask(A))).message == 'source "mine" did not answer within 10s'
+        assert value(await source.ask(B)) == 2
+        assert asyncio.get_running_loop().time() == 10
+        await source.aclose()
+        assert asyncio.get_running_loop().time() <= 12
+
+    virtual.run(main())
+
+
+def test_who_waits_may_be_cancelled_and_the_others_still_get_their_answer():
+    async def main() -> None:
+        source = opened(Scripted(sleep(5)))
+
+        async def wait() -> Answer:
+            future = source.ask(A)
+            await asyncio.wait({future})
+            return future.result()
+
+        impatient, patient = asyncio.create_task(wait()), asyncio.create_task(wait())
+        await asyncio.sleep(1)
+        impatient.cancel()
+        assert value(await patient) == 1
+        assert impatient.cancelled()
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize(
+    ("raised", "message", "blame"),
+    [
+        (AdapterError("the broker is down", "source"), "the broker is down", "source"),
+        (ZeroDivisionError("secret"), 'source "mine" failed with ZeroDivisionError, a bug of its adapter', "bug"),
+        (SystemExit(1), 'source "mine" failed with SystemExit, a bug of its adapter', "bug"),
+        (TimeoutError(), 'source "mine" failed with TimeoutError, a bug of its adapter', "bug"),
+        (asyncio.CancelledError(), 'source "mine" cancelled its own call', "bug"),
+    ],
+)
+def test_whatever_an_adapter_raises_is_the_answer_to_all_of_the_batch(raised, message, blame):
+    async def behave(queries: Sequence[Query]) -> None:
+        raise raised
+
+    async def main() -> None:
+        observed: list[tuple[str, float, AdapterError | None]] = []
+        source = opened(Scripted(behave), observed)
+        errors = await asyncio.gather(source.ask(A), source.ask(B))
+        assert errors == [AdapterError(message, blame)] * 2
+        assert observed == [("mine", 0.0, AdapterError(message, blame))]
+
+    virtual.run(main())
+
+
+def test_the_observer_hears_of_every_call_and_of_no_spec_error():
+    async def main() -> None:
+        observed: list[tuple[str, float, AdapterError | None]] = []
+
+        async def behave(queries: Sequence[Query]) -> None:
+            await asyncio.sleep(2)
+            if B in queries:
+                raise AdapterError("no such queue", "spec")
+
+        source = opened(Scripted(behave), observed)
+        await source.ask(A)
+        await source.ask(B)
+        assert observed == [("mine", 2.0, None), ("mine", 2.0, None)]
+
+    virtual.run(main())
+
+
+def test_closing_answers_all_who_wait_and_closes_the_adapter():
+    async def main() -> None:
+        adapter = Scripted(sleep(5))
+        source = opened(adapter, concurrency=1)
+        running = source.ask(A)
+        await asyncio.sleep(1)
+        waiting = source.ask(B)
+        await source.aclose()
+        for future in (running, waiting, source.ask(C)):
+            assert (await fail(future)).message == 'source "mine" is shutting down'
+        assert adapter.closed
+        assert asyncio.get_running_loop().time() == 1
+
+    virtual.run(main())
