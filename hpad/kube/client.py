@@ -1,0 +1,178 @@
+"""HTTP to one API server: a single session, explicit timeouts, bytes in and bytes out."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import yarl
+
+import hpad
+from hpad.clock import Clock
+from hpad.kube import errors, paths
+from hpad.kube.credentials import ClusterConfig
+
+Observe = Callable[[str, str, float], None]
+"""Told of each answer: method, status code as text ("<error>" where there was none), seconds."""
+
+_CONNECTIONS = 32
+_UNLIMITED = 0  # for watches: each holds a connection for minutes, and must never keep a request waiting
+_KEEP_ALIVE_S = 75.0  # below the 90 s after which an API server closes idle connections, above the sync period
+_CONNECT_S = 5.0
+_PATIENCE = 3  # times that a 429 is waited for
+_LONGEST_WAIT_S = 10.0
+_USER_AGENT = f"hpad/{hpad.__version__}"
+_SAFE = "/%:@!$&'()*+,;=~"
+
+
+class Client:
+    """Requests to the API server of a ClusterConfig; use it as an async context manager, or call `aclose`.
+
+    `timeout` bounds one attempt in seconds, from connecting to the last byte. A GET (or a PUT, which carries a
+    resourceVersion) whose kept-alive connection turns out to be closed is sent once more; a 429 is waited for as long
+    as the server asks, a bounded number of times; a 401 is tried once more with credentials read anew. Nothing else is
+    repeated here.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        clock: Clock,
+        *,
+        user_agent: str = _USER_AGENT,
+        timeout: float = 10.0,
+        observe: Observe | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        """Answers by (method, path template, status code)."""
+        self._agent = user_agent
+        self._timeout = timeout
+        self._observe = observe
+        self._held: dict[int, aiohttp.ClientSession] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        while self._held:
+            _, session = self._held.popitem()
+            await session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float | None = None,
+    ) -> bytes:
+        """The body of a 2xx answer. Raises ApiError for any other answer, and for none (status 0)."""
+        limits = aiohttp.ClientTimeout(total=timeout or self._timeout, sock_connect=_CONNECT_S)
+        headers = {"Accept": accept, **({"Content-Type": content_type} if body is not None else {})}
+        waits, refused = 0, False
+        while True:
+            who = await self.config.identity.headers(self.clock)
+            try:
+                async with self._answer(method, path, params, {**headers, **who}, body, limits) as answer:
+                    return await answer.read()
+            except errors.ApiError as error:
+                if error.status == 401 and not refused and self.config.identity.refuse(who, self.clock):
+                    refused = True
+                elif error.status == 429 and error.retry_after is not None and waits < _PATIENCE:
+                    waits += 1
+                    await self.clock.sleep(min(error.retry_after, _LONGEST_WAIT_S))
+                else:
+                    raise
+
+    async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncGenerator[bytes, None]:
+        """The chunks of a GET that stays open, as they come; ends when the server ends it.
+
+        Raises ApiError: before the first chunk for any answer but 200, later where the connection breaks or brings
+        nothing for `quiet` seconds.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=quiet)
+        who = await self.config.identity.headers(self.clock)
+        headers = {"Accept": "application/json", **who}
+        try:
+            async with self._answer("GET", path, params, headers, None, limits, _UNLIMITED) as answer:
+                async for chunk in answer.content.iter_any():
+                    yield chunk
+        except errors.ApiError as error:
+            if error.status == 401:
+                self.config.identity.refuse(who, self.clock)
+            raise
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        limits: aiohttp.ClientTimeout,
+        connections: int = _CONNECTIONS,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One attempt, up to an answer with a 2xx status; its code is counted."""
+        config = self.config
+        asked = paths.template(path)
+        began, code = self.clock.monotonic(), "<error>"
+        try:
+            with errors.border(config.server):
+                async with self._session(connections).request(
+                    method,
+                    _url(config.server, path, params),
+                    headers=headers,
+                    data=body,
+                    timeout=limits,
+                    proxy=config.proxy,
+                    server_hostname=config.tls_server_name,
+                    allow_redirects=False,
+                ) as answer:
+                    code = str(answer.status)
+                    if not 200 <= answer.status < 300:
+                        found = await answer.read()
+                        raise errors.from_answer(answer.status, found, answer.headers, asked.described(method))
+                    yield answer
+        finally:
+            self._count(method, asked.text, code, self.clock.monotonic() - began)
+
+    def _count(self, method: str, template: str, code: str, seconds: float) -> None:
+        self.requests[method, template, code] += 1
+        if self._observe is not None:
+            self._observe(method, code, seconds)
+
+    def _session(self, connections: int) -> aiohttp.ClientSession:
+        """Made inside the running loop; `trust_env` would cost two thread hops a request, so it is off."""
+        session = self._held.get(connections)
+        if session is None:
+            options: dict[str, Any] = {"ssl": self.config.ssl} if self.config.ssl is not None else {}
+            connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=_KEEP_ALIVE_S, **options)
+            session = self._held[connections] = aiohttp.ClientSession(
+                connector=connector,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},
+                skip_auto_headers=("Content-Type",),
+            )
+        return session
+
+
+def _url(server: str, path: str, params: Mapping[str, str] | None) -> yarl.URL:
+    """What stands in the path is escaped where it is not yet; the parameters always."""
+    query = f"?{urlencode(params, quote_via=quote)}" if params else ""
+    return yarl.URL(f"{server}{quote(path, safe=_SAFE)}{query}", encoded=True)

@@ -1,0 +1,262 @@
+"""Wire to nouns: narrow structs for what API servers send, turned at once into the values that decisions read.
+
+Only the fields that somebody reads are decoded, straight from bytes; label sets and requests that many pods share are
+kept once.
+"""
+
+import functools
+from collections.abc import Callable
+from datetime import datetime
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from hpad.kube import errors
+from hpad.model import hpa as hpas
+from hpad.model import quantity, selector
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.key import Key
+from hpad.model.pod import ContainerRequests, Pod
+
+T = TypeVar("T")
+_EMPTY = msgspec.Raw(b"{}")
+_SHARED = 1 << 14
+
+
+class UndecodableError(ValueError):
+    """An object that is not what its resource says; the message names the field, never the content."""
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The part of metav1.ObjectMeta (and ListMeta) that caches read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: msgspec.Raw = _EMPTY
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta = Meta()
+
+
+class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A watched object with a scale subresource: what its Scale says, plus what tells versions apart.
+
+    `replicas` is spec.replicas (1 where it is not set); `selector` is in the text form.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    creation_timestamp: str | None
+    replicas: int
+    status_replicas: int
+    selector: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class Record(NamedTuple, Generic[T]):
+    """An object as a cache keeps it. `version` is its resourceVersion, which not every noun carries."""
+
+    key: Key
+    version: str
+    value: T
+
+
+Decode = Callable[[bytes | msgspec.Raw], Record[T]]
+"""Bytes of one object -> record; raises UndecodableError."""
+
+
+class _Resources(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    requests: msgspec.Raw = _EMPTY
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    resources: _Resources = _Resources()
+    restart_policy: str = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    resources: _Resources | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Pod(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta = Meta()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _TargetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    replicas: int | None = None
+    selector: msgspec.Raw = _EMPTY
+
+
+class _TargetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    replicas: int = 0
+
+
+class _Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta = Meta()
+    spec: _TargetSpec = _TargetSpec()
+    status: _TargetStatus = _TargetStatus()
+
+
+class Page(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One page of a list: `items` are not decoded yet, so that one odd object spoils none of the others."""
+
+    metadata: Meta = Meta()
+    items: list[msgspec.Raw] | None = None
+
+
+_HEADED = msgspec.json.Decoder(_Headed)
+_PAGE = msgspec.json.Decoder(Page)
+_POD = msgspec.json.Decoder(_Pod)
+_TARGET = msgspec.json.Decoder(_Target)
+_HPA = msgspec.json.Decoder(HorizontalPodAutoscaler, dec_hook=hpas.dec_hook)
+_TEXTS = msgspec.json.Decoder(dict[str, str] | None)
+_AMOUNTS = msgspec.json.Decoder(dict[str, str | int | float] | None)
+_SELECTOR = msgspec.json.Decoder(selector.LabelSelector | None)
+
+
+def page(body: bytes) -> Page:
+    """A list's answer; raises ApiError(status=0) where it is none."""
+    try:
+        return _PAGE.decode(body)
+    except msgspec.DecodeError as error:
+        raise errors.ApiError(0, "BadAnswer", f"the answer is no list: {error}") from error
+
+
+def meta(raw: bytes | msgspec.Raw) -> Meta:
+    """The metadata of any object (of a bookmark, above all); raises UndecodableError."""
+    try:
+        return _HEADED.decode(raw).metadata
+    except msgspec.DecodeError as error:
+        raise UndecodableError(str(error)) from error
+
+
+def hpa(raw: bytes | msgspec.Raw) -> Record[HorizontalPodAutoscaler]:
+    """An autoscaling/v2 HPA; raises UndecodableError."""
+    try:
+        value = _HPA.decode(raw)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UndecodableError(str(error)) from error
+    return Record(value.metadata.key, value.metadata.resource_version, value)
+
+
+def pod(raw: bytes | msgspec.Raw) -> Record[Pod]:
+    """A pod, compact: some 500 bytes each where pods share labels and requests. Raises UndecodableError."""
+    try:
+        wire = _POD.decode(raw)
+        value = _compact(wire)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UndecodableError(str(error)) from error
+    return Record(Key(value.namespace, value.name), wire.metadata.resource_version, value)
+
+
+def target(raw: bytes | msgspec.Raw) -> Record[Target]:
+    """A Deployment, ReplicaSet or StatefulSet; raises UndecodableError."""
+    return _target(raw, _selector_text)
+
+
+def replication_controller(raw: bytes | msgspec.Raw) -> Record[Target]:
+    """A ReplicationController, whose selector is a plain map of labels; raises UndecodableError."""
+    return _target(raw, _map_text)
+
+
+def _compact(wire: _Pod) -> Pod:
+    sidecars = [container for container in wire.spec.init_containers if container.restart_policy == "Always"]
+    ready = next((condition for condition in wire.status.conditions if condition.type == "Ready"), None)
+    whole = wire.spec.resources
+    return Pod(
+        name=wire.metadata.name,
+        namespace=_interned(wire.metadata.namespace),
+        labels=_texts(bytes(wire.metadata.labels)),
+        phase=_interned(wire.status.phase),
+        deleted=wire.metadata.deletion_timestamp is not None,
+        start_time=wire.status.start_time,
+        ready=_interned(ready.status) if ready else None,
+        ready_since=ready.last_transition_time if ready else None,
+        containers=_containers(
+            tuple((each.name, bytes(each.resources.requests)) for each in (*wire.spec.containers, *sidecars))
+        ),
+        pod_requests=_amounts(bytes(whole.requests)) or None if whole is not None else None,
+    )
+
+
+def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> Record[Target]:
+    try:
+        wire = _TARGET.decode(raw)
+        selected = text(bytes(wire.spec.selector))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UndecodableError(str(error)) from error
+    head, replicas = wire.metadata, wire.spec.replicas
+    value = Target(
+        name=head.name,
+        namespace=_interned(head.namespace),
+        uid=head.uid,
+        resource_version=head.resource_version,
+        creation_timestamp=head.creation_timestamp,
+        replicas=1 if replicas is None else replicas,
+        status_replicas=wire.status.replicas,
+        selector=selected,
+    )
+    return Record(value.key, head.resource_version, value)
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _interned(text: str) -> str:
+    return text
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _texts(raw: bytes) -> dict[str, str]:
+    """A label set: one dict for all objects that carry the same."""
+    labels = _TEXTS.decode(raw) or {}
+    return {_interned(key): _interned(value) for key, value in labels.items()}
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _amounts(raw: bytes) -> dict[str, int]:
+    """Requests in milli-units: one dict for all containers that ask for the same."""
+    amounts = _AMOUNTS.decode(raw) or {}
+    return {_interned(name): quantity.parse_milli(str(value)) for name, value in amounts.items()}
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests, ...]:
+    return tuple(ContainerRequests(_interned(name), _amounts(requests)) for name, requests in parts)
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _selector_text(raw: bytes) -> str:
+    """The text of a label selector, as the scale subresource gives it."""
+    return str(selector.from_object(_SELECTOR.decode(raw)))
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _map_text(raw: bytes) -> str:
+    return str(selector.from_object(selector.LabelSelector(match_labels=_TEXTS.decode(raw) or {})))

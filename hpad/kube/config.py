@@ -1,0 +1,277 @@
+"""Where the API server is: a kubeconfig or the service account of a pod. The only door to kubernetes_asyncio.
+
+That package reads files and runs plugins inside coroutines, writes client keys to temporary files, and imports for a
+third of a second. So it is imported here alone, where a real cluster is wanted, and runs in a thread with a loop of its
+own: once to load, and again whenever credentials are due (`credentials.Identity`).
+"""
+
+import asyncio
+import os
+import ssl
+import tempfile
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
+
+__all__ = ["ClusterConfig", "ConfigError", "load"]
+
+T = TypeVar("T")
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_FILES_S = 60.0  # how often tokens and certificates in files are read anew, as Kubernetes' own clients do
+_IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
+
+
+def load(kubeconfig: str | None = None, context: str | None = None) -> ClusterConfig:
+    """The cluster to work for. Blocks (files, plugins): call it in a thread where a loop is running.
+
+    `kubeconfig` names a file; without it the files of KUBECONFIG, then ~/.kube/config, then the pod hpad runs in.
+    `context` is one of the kubeconfig's, its current one by default. Raises ConfigError.
+    """
+    files = _files(kubeconfig)
+    if files:
+        return _from_kubeconfig(files, context)
+    if context is not None:
+        raise ConfigError(f"context {context!r} is asked for, but there is no kubeconfig: {_looked()}")
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return _from_pod(_SERVICE_ACCOUNT)
+    raise ConfigError(f"no cluster is configured: {_looked()}; name a file with --kubeconfig")
+
+
+def _files(kubeconfig: str | None) -> list[str]:
+    """The kubeconfig files to merge, those that are there; a file named outright has to be there."""
+    if kubeconfig is not None:
+        path = Path(kubeconfig).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"{kubeconfig}: no such file")
+        return [str(path)]
+    named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    found = [str(path) for name in named if (path := Path(name).expanduser()).is_file()]
+    if named and not found:
+        raise ConfigError(f"KUBECONFIG names {os.pathsep.join(named)}, but no such file is there")
+    home = Path.home() / ".kube" / "config"
+    return found or ([str(home)] if home.is_file() else [])
+
+
+def _looked() -> str:
+    return "KUBECONFIG is not set, ~/.kube/config is not there, and hpad does not run in a pod"
+
+
+@dataclass
+class _Source:
+    """One context of some kubeconfig files, and what is needed to read its credentials again and again."""
+
+    files: list[str]
+    context: str | None
+    loader: Any = None
+    namespace: str = "default"
+    kind: str = ""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    def read(self) -> Credentials:
+        """The credentials as they are now. Raises ConfigError."""
+        return self.open()[1]
+
+    def open(self) -> tuple[Any, Credentials]:
+        """The first reading: its Configuration as well, with `tls` made from it."""
+        with tempfile.TemporaryDirectory(prefix="hpad-") as folder:
+            try:
+                return _own_loop(self._load(folder))
+            finally:
+                _forget_temporary_files()
+
+    async def _load(self, folder: str) -> tuple[Any, Credentials]:
+        from kubernetes_asyncio.client import Configuration
+
+        if self.loader is None or self.kind != "auth-provider":  # that one remembers the tokens it was given
+            self.loader = self._loader(folder)
+        configuration = type.__call__(Configuration)  # past the shared default object
+        await self._apply(configuration)
+        self._renew_tls(configuration)
+        token = configuration.api_key.get("BearerToken", "")
+        expires = getattr(self.loader, "exec_plugin_expiry", None)
+        return configuration, Credentials(token.strip(), _utc(expires))
+
+    async def _apply(self, configuration: Any) -> None:
+        """Let the loader do its work; what it raises may hold secrets, so only plugins and identity providers speak."""
+        try:
+            try:
+                await self.loader.load_and_set(configuration)
+            except KeyError as error:
+                if error.args != ("refresh_token",):
+                    raise
+                await self.loader.load_and_set(configuration)  # the provider kept the old refresh token: all is there
+        except Exception as error:  # noqa: BLE001  whatever a plugin or a provider raises ends here
+            said = str(error) if self.kind == "exec" else type(error).__name__
+            raise ConfigError(
+                f"{self._where()}: the credentials ({self.kind or 'user'}) cannot be read: {said}"
+            ) from None
+
+    def _renew_tls(self, configuration: Any) -> None:
+        """Make the TLS context, or bring the one in use up to date: new connections take what it holds then."""
+        if not configuration.host.startswith("https"):
+            return
+        if self.tls is None:
+            self.tls = _context(configuration)
+        elif configuration.ssl_ca_cert and configuration.verify_ssl:
+            self.tls.load_verify_locations(configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            try:
+                self.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+            except (ssl.SSLError, OSError) as error:
+                raise ConfigError(f"{self._where()}: the client certificate cannot be used: {error}") from None
+
+    def _loader(self, folder: str) -> Any:
+        """kubernetes_asyncio's loader for the context, after checking what it would stumble over."""
+        from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+        try:
+            merged: Any = KubeConfigMerger(os.pathsep.join(self.files)).config
+        except Exception as error:  # noqa: BLE001  a YAML error quotes the file, which may hold secrets
+            mark = getattr(error, "problem_mark", None)
+            line = f", line {mark.line + 1}" if mark is not None else ""
+            raise ConfigError(f"{', '.join(self.files)}: not a kubeconfig{line}") from None
+        self._check(merged.value)
+        return KubeConfigLoader(
+            config_dict=merged, active_context=self.context, config_base_path=None, temp_file_path=folder
+        )
+
+    def _check(self, merged: dict[str, Any]) -> None:
+        """That the context, its cluster and its user are there and usable; raises ConfigError naming what is not."""
+        name = self.context or merged.get("current-context")
+        if not name:
+            raise ConfigError(f"{', '.join(self.files)}: there is no current-context; name one with --context")
+        self.context = name
+        context = self._named(merged, "contexts", name).get("context") or {}
+        cluster = self._named(merged, "clusters", context.get("cluster")).get("cluster") or {}
+        if not cluster.get("server"):
+            raise ConfigError(f"{self._where()}: the cluster {context.get('cluster')!r} has no server")
+        if not context.get("user"):  # anonymous; the loader needs a user all the same
+            context["user"] = ""
+            merged["users"].append({"name": "", "user": {}})
+        user = self._named(merged, "users", context["user"])
+        user["user"] = user.get("user") or {}
+        self.kind = next((kind for kind in ("exec", "auth-provider", "tokenFile") if kind in user["user"]), "")
+        self.namespace = context.get("namespace") or "default"
+        for field_ in _IMPERSONATION:
+            if user["user"].get(field_):
+                raise ConfigError(
+                    f"{self._where()}: the user {context['user']!r} asks for impersonation ({field_}:), which hpad "
+                    "does not do; use a user of its own"
+                )
+
+    def _named(self, merged: dict[str, Any], section: str, name: Any) -> dict[str, Any]:
+        for node in merged.get(section) or ():
+            entry: dict[str, Any] = getattr(node, "value", node)
+            if entry.get("name") == name:
+                return entry
+        known = ", ".join(repr(getattr(node, "value", node).get("name")) for node in merged.get(section) or ())
+        raise ConfigError(f"{self._where()}: no {name!r} among the {section}; there is {known or 'none'}")
+
+    def _where(self) -> str:
+        return f"{', '.join(self.files)}, context {self.context!r}"
+
+    def every(self) -> float | None:
+        """How often to read anew: never for what cannot change but by its own expiry."""
+        return None if self.kind == "exec" else _FILES_S
+
+
+def _from_kubeconfig(files: list[str], context: str | None) -> ClusterConfig:
+    source = _Source(files, context)
+    configuration, credentials = source.open()
+    return ClusterConfig(
+        server=configuration.host,
+        ssl=source.tls,
+        identity=Identity(credentials, source.read, source.every()),
+        tls_server_name=configuration.tls_server_name,
+        proxy=_proxy(configuration.host, configuration.proxy),
+        namespace=source.namespace,
+        source=f"{', '.join(files)}, context {source.context}",
+    )
+
+
+def _from_pod(folder: Path) -> ClusterConfig:
+    """The API server of the pod's own cluster, as its service account."""
+    configuration = _pod_configuration(folder)
+    namespace = folder / "namespace"
+    return ClusterConfig(
+        server=configuration.host,
+        ssl=_context(configuration),
+        identity=Identity(
+            _pod_credentials(configuration), lambda: _pod_credentials(_pod_configuration(folder)), _FILES_S
+        ),
+        proxy=_proxy(configuration.host, None),
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        source="the service account of the pod",
+    )
+
+
+def _pod_configuration(folder: Path) -> Any:
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import ConfigException, load_incluster_config
+
+    configuration = type.__call__(Configuration)
+    try:
+        load_incluster_config(  # type: ignore[no-untyped-call]  # that package has no annotations here
+            client_configuration=configuration,
+            token_filename=str(folder / "token"),
+            cert_filename=str(folder / "ca.crt"),
+        )
+    except (ConfigException, OSError) as error:
+        raise ConfigError(f"{folder}: the pod's service account cannot be used: {error}") from None
+    return configuration
+
+
+def _pod_credentials(configuration: Any) -> Credentials:
+    return Credentials(configuration.api_key.get("BearerToken", "").strip())
+
+
+def _context(configuration: Any) -> ssl.SSLContext:
+    """TLS as Kubernetes' own clients do it: the cluster's CA, or the system's; no stricter rules of newer Pythons."""
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"{configuration.host}: its certificate authority cannot be used: {error}") from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _proxy(host: str, configured: str | None) -> str | None:
+    """The kubeconfig's proxy, or the environment's (HTTPS_PROXY, NO_PROXY), read once. Raises ConfigError."""
+    url = urlsplit(host)
+    proxies: Mapping[str, str] = getproxies()
+    chosen = configured or (None if proxy_bypass(url.netloc) else proxies.get(url.scheme))
+    if chosen and urlsplit(chosen).scheme not in {"http", "https"}:
+        raise ConfigError(f"proxy {urlsplit(chosen).scheme}://…: only http and https proxies can be used")
+    return chosen
+
+
+def _own_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run it in a thread: here a loop may be running already, and the loader would block it."""
+    with ThreadPoolExecutor(1, thread_name_prefix="hpad-credentials") as pool:
+        return pool.submit(_run, coroutine).result()
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        return runner.run(coroutine)
+
+
+def _forget_temporary_files() -> None:
+    """Remove the copies of keys and certificates the loader made; it would keep them until the process ends."""
+    from kubernetes_asyncio.config import kube_config
+
+    kube_config._cleanup_temp_files()
+
+
+def _utc(moment: Any) -> datetime | None:
+    return moment.astimezone(UTC) if isinstance(moment, datetime) else None

@@ -1,0 +1,130 @@
+"""Which resource a kind is, asked of the API server: `/api/v1`, `/apis/<group>` and `/apis/<group>/<version>`."""
+
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from hpad.kube import errors, paths
+from hpad.kube.client import Client
+
+S = TypeVar("S")
+_AGAIN_S = 10.0  # how long an answer "no such kind" is believed
+
+
+class Found(NamedTuple):
+    """What discovery knows of a kind."""
+
+    resource: paths.Resource
+    namespaced: bool
+    has_scale: bool
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    versions: tuple[_Version, ...] = ()
+    preferred_version: _Version = msgspec.field(default_factory=_Version)
+
+
+class _Entry(msgspec.Struct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+
+
+class _Resources(msgspec.Struct):
+    resources: tuple[_Entry, ...] | None = ()
+
+
+_GROUP = msgspec.json.Decoder(_Group)
+_RESOURCES = msgspec.json.Decoder(_Resources)
+
+
+class Discovery:
+    """Kinds by group, as the HPA controller looks them up: the version in a reference does not matter, the group does.
+
+    What is found is kept until `forget`; what is not (or has no scale subresource) is asked for again, at most each ten
+    seconds a group.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[str, dict[str, Found]] = {}
+        self._asked: dict[str, float] = {}
+
+    async def resolve(self, api_version: str, kind: str) -> Found:
+        """The resource of a kind. Raises ApiError: reason "NoMatch" where the server has none, else what failed."""
+        group = group_of(api_version)
+        found = self._known.get(group, {}).get(kind)
+        if (found is None or not found.has_scale) and self._may_ask(group):
+            self._known[group] = await self._read(group)
+            self._asked[group] = self._client.clock.monotonic()
+            found = self._known[group].get(kind)
+        if found is None:
+            raise errors.ApiError(404, "NoMatch", f'no matches for kind "{kind}" in group "{group}"')
+        return found
+
+    def forget(self, api_version: str) -> None:
+        """The server no longer knows what was found in this group: ask anew the next time."""
+        if self._may_ask(group_of(api_version)):
+            self._known.pop(group_of(api_version), None)
+
+    def _may_ask(self, group: str) -> bool:
+        asked = self._asked.get(group)
+        return asked is None or self._client.clock.monotonic() - asked >= _AGAIN_S
+
+    async def _read(self, group: str) -> dict[str, Found]:
+        """All kinds of a group; of a kind in several versions the preferred one (or the first listed)."""
+        kinds: dict[str, Found] = {}
+        for version in await self._versions(group):
+            for kind, found in (await self._kinds(group, version)).items():
+                kinds.setdefault(kind, found)
+        return kinds
+
+    async def _versions(self, group: str) -> list[str]:
+        if not group:
+            return ["v1"]
+        try:
+            body = await self._client.request("GET", f"/apis/{group}")
+        except errors.ApiError as error:
+            if error.not_found:
+                return []
+            raise
+        answer = _decoded(_GROUP, body)
+        names = [answer.preferred_version.version, *(each.version for each in answer.versions)]
+        return [name for name in dict.fromkeys(names) if name]
+
+    async def _kinds(self, group: str, version: str) -> dict[str, Found]:
+        root = paths.Resource(group, version, "").root
+        try:
+            answer = _decoded(_RESOURCES, await self._client.request("GET", root))
+        except errors.ApiError as error:
+            if error.not_found:
+                return {}
+            raise
+        entries = answer.resources or ()
+        scaled = {entry.name.removesuffix("/scale") for entry in entries if entry.name.endswith("/scale")}
+        return {
+            entry.kind: Found(
+                paths.Resource(group, version, entry.name, entry.kind), entry.namespaced, entry.name in scaled
+            )
+            for entry in entries
+            if "/" not in entry.name
+        }
+
+
+def group_of(api_version: str) -> str:
+    """`apps/v1` -> `apps`, `v1` -> `` (the core group). Raises ApiError for what is no apiVersion."""
+    if api_version.count("/") > 1:
+        message = f"invalid API version in scale target reference: unexpected GroupVersion string: {api_version}"
+        raise errors.ApiError(400, "BadRequest", message)
+    return api_version.rpartition("/")[0]
+
+
+def _decoded(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise errors.ApiError(0, "BadAnswer", f"the answer to discovery is not understood: {error}") from error

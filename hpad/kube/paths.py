@@ -1,0 +1,74 @@
+"""Paths of the Kubernetes API: writing them, and naming the resource that one of them stands for."""
+
+import functools
+from typing import NamedTuple
+from urllib.parse import quote
+
+from hpad.model.key import Key
+
+
+class Resource(NamedTuple):
+    """A resource of the API: `group` is "" for the core group; prints as Kubernetes names it, `deployments.apps`."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def root(self) -> str:
+        """The path of its version: `/api/v1` or `/apis/apps/v1`."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def collection(self, namespace: str = "") -> str:
+        """The path of all its objects, or of those of one namespace."""
+        scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        return f"{self.root}{scope}/{self.plural}"
+
+    def object(self, key: Key, subresource: str = "") -> str:
+        """The path of one object, or of a subresource of it."""
+        path = f"{self.collection(key.namespace)}/{quote(key.name, safe='')}"
+        return f"{path}/{subresource}" if subresource else path
+
+
+HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+PODS = Resource("", "v1", "pods", "Pod")
+EVENTS = Resource("", "v1", "events", "Event")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
+
+
+class Template(NamedTuple):
+    """What a path asks for, without names: few distinct values, so that requests can be counted by it."""
+
+    text: str
+    resource: str
+    named: str
+
+    def described(self, method: str) -> str:
+        """`get deployments.apps web`, as Kubernetes clients end the text of an unexplained error."""
+        return " ".join(filter(None, (method.lower(), self.resource, self.named))) if self.resource else ""
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def template(path: str) -> Template:
+    """`/api/v1/namespaces/a/pods/b/status` -> `/api/v1/namespaces/{namespace}/pods/{name}/status`.
+
+    Paths outside /api and /apis stand for themselves.
+    """
+    parts = path.strip("/").split("/")
+    roots = {"api": 2, "apis": 3}.get(parts[0], len(parts))
+    group = parts[1] if parts[0] == "apis" and len(parts) > 1 else ""
+    root, rest = parts[:roots], parts[roots:]
+    if len(rest) >= 3 and rest[0] == "namespaces":
+        root, rest = [*root, "namespaces", "{namespace}"], rest[2:]
+    if not rest:
+        return Template("/" + "/".join(root), "", "")
+    named = rest[1] if len(rest) > 1 else ""
+    text = "/".join([*root, rest[0], *(["{name}"] if named else []), *rest[2:]])
+    return Template(f"/{text}", f"{rest[0]}.{group}" if group else rest[0], named)

@@ -1,0 +1,136 @@
+"""Events as Kubernetes' own clients write them: best effort, in the background, never in anybody's way."""
+
+import asyncio
+from collections import deque
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from hpad.kube import correlate, errors, paths
+from hpad.kube.client import Client
+from hpad.model.events import Event
+from hpad.model.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
+from hpad.model.key import Key
+
+COMPONENT = "horizontal-pod-autoscaler"
+_QUEUED = 1000
+_TRIES = 12
+_BETWEEN_S = 10.0
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+class _Waiting(NamedTuple):
+    about: correlate.About
+    event: Event
+    at: datetime
+
+
+class Recorder:
+    """Takes events at once and writes them from `run`. `dropped` counts those that never reach the server."""
+
+    def __init__(self, client: Client, *, component: str = COMPONENT) -> None:
+        self.dropped = 0
+        self._client = client
+        self._clock = client.clock
+        self._component = component
+        self._correlator = correlate.Correlator()
+        self._queue: deque[_Waiting] = deque()
+        self._filled = asyncio.Event()
+        self._written = asyncio.Event()
+        self._written.set()
+        self._log = structlog.get_logger("hpad.kube").bind(component=component)
+
+    def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
+        """Take an event about an HPA; where too many wait already, the oldest of them is dropped."""
+        meta = hpa.metadata
+        about = correlate.About(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
+        if len(self._queue) >= _QUEUED:
+            self._queue.popleft()
+            self.dropped += 1
+        self._queue.append(_Waiting(about, event, self._clock.now()))
+        self._written.clear()
+        self._filled.set()
+
+    async def flush(self) -> None:
+        """Wait until everything recorded so far has been written or given up."""
+        await self._written.wait()
+
+    async def run(self) -> None:
+        """Write what is recorded, in order, for ever."""
+        while True:
+            await self._filled.wait()
+            while self._queue:
+                await self._handle(self._queue.popleft())
+            self._filled.clear()
+            self._written.set()
+
+    async def _handle(self, waiting: _Waiting) -> None:
+        event = waiting.event
+        verdict = self._correlator.judge(waiting.about, event.type, event.reason, event.message, waiting.at)
+        if verdict is None:
+            self.dropped += 1
+            return
+        for _ in range(_TRIES):
+            try:
+                await self._write(verdict)
+                return
+            except errors.ApiError as error:
+                if not error.passing:
+                    self._log.warning("event refused", error=str(error), reason=event.reason)
+                    break
+            await self._clock.sleep(_BETWEEN_S)
+        self.dropped += 1
+
+    async def _write(self, verdict: correlate.Verdict) -> None:
+        event = verdict.event
+        key = Key(event.about.namespace, event.name)
+        if verdict.exists:
+            try:
+                body = msgspec.json.encode(counted(event))
+                await self._client.request("PATCH", paths.EVENTS.object(key), body=body, content_type=_MERGE_PATCH)
+                return
+            except errors.ApiError as error:
+                if not error.not_found:
+                    raise
+        body = msgspec.json.encode(created(event, self._component))
+        await self._client.request("POST", paths.EVENTS.collection(key.namespace), body=body)
+
+
+def created(event: correlate.Occurrence, component: str) -> dict[str, Any]:
+    """The core/v1 Event to POST."""
+    about = event.about
+    return {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"name": event.name, "namespace": about.namespace},
+        "involvedObject": {
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+            "apiVersion": about.api_version,
+            "resourceVersion": about.resource_version,
+        },
+        "reason": event.reason,
+        "message": event.message,
+        "source": {"component": component},
+        "firstTimestamp": _seconds(event.first),
+        "lastTimestamp": _seconds(event.last),
+        "count": event.count,
+        "type": event.type,
+        "eventTime": None,
+        "reportingComponent": component,
+        "reportingInstance": "",
+    }
+
+
+def counted(event: correlate.Occurrence) -> dict[str, Any]:
+    """The patch for an event that happened once more."""
+    return {"count": event.count, "lastTimestamp": _seconds(event.last), "message": event.message}
+
+
+def _seconds(moment: datetime) -> str:
+    """RFC 3339 to the second, as metav1.Time is written."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,135 @@
+"""The scale subresource of any kind: read from watched objects where they are watched, else asked for; and written."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hpad.kube import codec, discovery, errors, paths
+from hpad.kube.cache import Cache, Kind
+from hpad.kube.client import Client
+from hpad.kube.codec import Target
+from hpad.model import selector
+from hpad.model.hpa import CrossVersionObjectReference
+from hpad.model.key import Key
+from hpad.model.target import Scale, ScaleSpec, ScaleStatus
+
+
+def _version(target: Target) -> str:
+    return target.resource_version
+
+
+WATCHED = (
+    Kind(paths.DEPLOYMENTS, codec.target, _version),
+    Kind(paths.REPLICA_SETS, codec.target, _version),
+    Kind(paths.STATEFUL_SETS, codec.target, _version),
+    Kind(paths.REPLICATION_CONTROLLERS, codec.replication_controller, _version),
+)
+"""The built-in kinds with a scale subresource."""
+
+_SCALE = msgspec.json.Decoder(Scale)
+
+
+class Scales:
+    """Reads and writes of scales. `caches` are those of the watched kinds, by group and kind."""
+
+    def __init__(self, client: Client, caches: Mapping[tuple[str, str], Cache[Target]]) -> None:
+        self._client = client
+        self._caches = caches
+        self._discovery = discovery.Discovery(client)
+
+    async def read(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
+        """The scale of a target: from its watched object, or else by GET (a missing one too: the server has the word).
+
+        Raises ApiError, its message Kubernetes' own.
+        """
+        cache = self._cache(ref)
+        if cache is not None and cache.covers(namespace):
+            target = cache.get(Key(namespace, ref.name))
+            if target is not None:
+                return from_target(target)
+        return await self.fresh(namespace, ref)
+
+    async def fresh(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
+        """The scale as the API server has it now; raises ApiError."""
+        path = await self._path(namespace, ref)
+        try:
+            body = await self._client.request("GET", path)
+        except errors.ApiError as error:
+            if error.not_found and error.message == errors.NO_RESOURCE:
+                self._discovery.forget(ref.api_version)
+            raise
+        return self._taken(namespace, ref, decode(body))
+
+    async def write(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+        """PUT the scale, once; `scale.metadata` carries the resourceVersion it was read at. Raises ApiError.
+
+        After a success the watched object is up to date here, whatever the watch brings first.
+        """
+        path = await self._path(namespace, ref)
+        body = await self._client.request("PUT", path, body=msgspec.json.encode(scale))
+        return self._taken(namespace, ref, decode(body))
+
+    def _cache(self, ref: CrossVersionObjectReference) -> Cache[Target] | None:
+        return self._caches.get((discovery.group_of(ref.api_version), ref.kind))
+
+    async def _path(self, namespace: str, ref: CrossVersionObjectReference) -> str:
+        cache = self._cache(ref)
+        if cache is not None:
+            return cache.kind.resource.object(Key(namespace, ref.name), "scale")
+        found = await self._discovery.resolve(ref.api_version, ref.kind)
+        if not found.has_scale:
+            raise errors.ApiError(404, "NotFound", errors.NO_RESOURCE)
+        return found.resource.object(Key(namespace if found.namespaced else "", ref.name), "scale")
+
+    def _taken(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+        """Bring the watched object up to what the server just said of its scale."""
+        cache, key = self._cache(ref), Key(namespace, ref.name)
+        held = cache.get(key) if cache is not None else None
+        if cache is not None and held is not None and held.uid == scale.metadata.get("uid", held.uid):
+            cache.offer(key, _updated(held, scale))
+        return scale
+
+
+def from_target(target: Target) -> Scale:
+    """The Scale that the API server would answer for a watched object."""
+    metadata = {
+        "name": target.name,
+        "namespace": target.namespace,
+        "uid": target.uid,
+        "resourceVersion": target.resource_version,
+        "creationTimestamp": target.creation_timestamp,
+    }
+    return Scale(
+        metadata=metadata,
+        spec=ScaleSpec(target.replicas),
+        status=ScaleStatus(target.status_replicas, target.selector),
+    )
+
+
+def decode(body: bytes) -> Scale:
+    """A Scale from the wire; raises ApiError where it is none, or its selector cannot be parsed."""
+    try:
+        scale = _SCALE.decode(body)
+    except msgspec.DecodeError as error:
+        raise errors.ApiError(0, "BadAnswer", f"the answer is no Scale: {error}") from error
+    try:
+        selector.parse(scale.status.selector)
+    except selector.SelectorError as error:
+        text = scale.status.selector
+        raise errors.ApiError(
+            500,
+            "BadSelector",
+            "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
+            f'failed to parse target selector: couldn\'t parse the selector string "{text}": {error}',
+        ) from error
+    return scale
+
+
+def _updated(target: Target, scale: Scale) -> Target:
+    return msgspec.structs.replace(
+        target,
+        resource_version=str(scale.metadata.get("resourceVersion", "")),
+        replicas=scale.spec.replicas,
+        status_replicas=scale.status.replicas,
+        selector=scale.status.selector,
+    )
