@@ -28,12 +28,16 @@ _POLL_SECONDS = 0.2
 
 
 class User(msgspec.Struct, frozen=True):
-    """`tags` as RabbitMQ has them ("administrator", "monitoring", ...); full permissions on each of `vhosts`."""
+    """`tags` as RabbitMQ has them ("administrator", "monitoring", ...).
+
+    May do everything in each of `vhosts`, and may see, without touching any queue, each of `sees`.
+    """
 
     name: str
     password: str
     tags: Sequence[str] = ()
     vhosts: Sequence[str] = ()
+    sees: Sequence[str] = ()
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -183,11 +187,16 @@ def _definitions(
     admin: User, users: Sequence[User], vhosts: Sequence[str], queues: Sequence[Queue]
 ) -> Mapping[str, Any]:
     everyone = (msgspec.structs.replace(admin, vhosts=tuple(vhosts)), *users)
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    everything, nothing = ({"configure": pattern, "write": pattern, "read": pattern} for pattern in (".*", "^$"))
     return {
         "users": [{"name": u.name, "password": u.password, "tags": ",".join(u.tags)} for u in everyone],
         "vhosts": [{"name": name} for name in vhosts],
-        "permissions": [{"user": u.name, "vhost": vhost, **everything} for u in everyone for vhost in u.vhosts],
+        "permissions": [
+            {"user": user.name, "vhost": vhost, **permission}
+            for user in everyone
+            for names, permission in ((user.vhosts, everything), (user.sees, nothing))
+            for vhost in names
+        ],
         "queues": [
             {"name": q.name, "vhost": q.vhost, "durable": q.durable, "auto_delete": False, "arguments": {}}
             for q in queues

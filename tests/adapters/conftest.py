@@ -1,0 +1,152 @@
+"""A real RabbitMQ, one per test session, and a server that answers whatever a test says."""
+
+import asyncio
+import contextlib
+import itertools
+import struct
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import aiohttp
+import pytest
+import yarl
+from aiohttp import web
+
+from hpad.lab.servers import rabbitmq
+
+PLAIN = rabbitmq.User("plain", "plain-pw", (), ("/",))
+STRANGER = rabbitmq.User("stranger", "stranger-pw", ("monitoring",))
+MANY = 500
+VHOSTS = ("/", "a/b", "ü", "many", "mine")
+MONITOR = rabbitmq.User("monitor", "m0nitor:pw/ü", ("monitoring",), sees=VHOSTS)
+
+_numbers = itertools.count()
+
+
+class Broker:
+    """What tests do with the server, through its management API as its administrator."""
+
+    def __init__(self, server: rabbitmq.RabbitMQServer) -> None:
+        self.server = server
+        self.url = server.management_url
+
+    async def declare(self, vhost: str = "/", name: str | None = None) -> str:
+        """Make an empty queue; its name is new unless given."""
+        name = name or f"queue-{next(_numbers)}"
+        await self._request("PUT", f"/api/queues/{_quoted(vhost)}/{_quoted(name)}", {"durable": False})
+        return name
+
+    async def publish(self, queue: str, count: int, vhost: str = "/") -> None:
+        """Put messages on a queue."""
+        message = {"properties": {}, "routing_key": queue, "payload": "work", "payload_encoding": "string"}
+        for _ in range(count):
+            await self._request("POST", f"/api/exchanges/{_quoted(vhost)}/amq.default/publish", message)
+
+    @contextlib.asynccontextmanager
+    async def holding(self, queue: str, count: int) -> AsyncIterator[None]:
+        """Take messages off a queue of vhost "/" and acknowledge none, as a busy consumer does (AMQP 0-9-1)."""
+        admin = self.server.admin
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.amqp_port)
+        try:
+            writer.write(b"AMQP\0\0\x09\1")
+            await _frame(reader)  # connection.start
+            login = f"\0{admin.name}\0{admin.password}".encode()
+            start_ok = struct.pack(">HHI", 10, 11, 0) + b"\5PLAIN" + struct.pack(">I", len(login)) + login + b"\5en_US"
+            await _call(reader, writer, 0, start_ok)  # connection.tune
+            _send(writer, 0, struct.pack(">HHHIH", 10, 31, 0, 131072, 0))
+            await _call(reader, writer, 0, struct.pack(">HH", 10, 40) + b"\1/\0\0")
+            await _call(reader, writer, 1, struct.pack(">HH", 20, 10) + b"\0")
+            get = struct.pack(">HHHB", 60, 70, 0, len(queue)) + queue.encode() + b"\0"
+            for _ in range(count):
+                assert (await _call(reader, writer, 1, get))[:4] == struct.pack(">HH", 60, 71)  # basic.get-ok
+                await _frame(reader)
+                await _frame(reader)
+            yield
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def _request(self, method: str, path: str, body: object) -> None:
+        admin = self.server.admin
+        headers = {"Authorization": aiohttp.encode_basic_auth(admin.name, admin.password)}
+        async with (
+            aiohttp.ClientSession(headers=headers) as http,
+            http.request(method, yarl.URL(self.url + path, encoded=True), json=body) as response,
+        ):
+            assert response.status in (200, 201, 204), await response.text()
+
+
+def _send(writer: asyncio.StreamWriter, channel: int, method: bytes) -> None:
+    writer.write(struct.pack(">BHI", 1, channel, len(method)) + method + b"\xce")
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    _, _, size = struct.unpack(">BHI", await reader.readexactly(7))
+    return (await reader.readexactly(size + 1))[:-1]
+
+
+async def _call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, channel: int, method: bytes) -> bytes:
+    _send(writer, channel, method)
+    return await _frame(reader)
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """Users, vhosts and queues that no test changes are loaded with the start; see the constants above."""
+    if not rabbitmq.RabbitMQServer.installed():
+        pytest.skip(rabbitmq.ABSENT)
+    many = [rabbitmq.Queue(f"q{number:03}", "many") for number in range(MANY)]
+    server = rabbitmq.RabbitMQServer(users=(MONITOR, PLAIN, STRANGER), vhosts=VHOSTS, queues=many)
+    asyncio.run(server.start())
+    yield Broker(server)
+    asyncio.run(server.stop())
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Stub:
+    """A server on loopback whose answers are the test's; remembers the requests."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.requests: list[web.Request] = []
+        self.handler: Handler | None = None
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        assert self.handler is not None
+        return await self.handler(request)
+
+    def answers(
+        self, body: str | bytes = b"", status: int = 200, content_type: str = "application/json", **headers: str
+    ):
+        """Answer every request alike."""
+        encoded = body.encode() if isinstance(body, str) else body
+
+        async def handler(request: web.Request) -> web.Response:
+            return web.Response(body=encoded, status=status, content_type=content_type, headers=headers)
+
+        self.handler = handler
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    """The server listens before the test begins and is gone after it."""
+    made: list[Stub] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await made[0].handle(request)
+
+    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    made.append(Stub(f"http://{host}:{port}"))
+    yield made[0]
+    await runner.cleanup()

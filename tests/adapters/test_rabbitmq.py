@@ -1,0 +1,183 @@
+"""Queue depths read from a real RabbitMQ."""
+
+import pytest
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, Context, ExternalSample, Query
+from hpad_adapters import rabbitmq
+
+pytestmark = pytest.mark.rabbitmq
+
+
+@pytest.fixture
+async def context():
+    async with testing.context("rabbit") as made:
+        yield made
+
+
+def adapter(broker, context: Context, **changed: object) -> rabbitmq.RabbitMQ:
+    given = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü"} | changed
+    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), context)
+
+
+def depth(queue: str, name: str = "queue_messages", **labels: str) -> Query:
+    return testing.external(name, ",".join(f"{key}={value}" for key, value in {"queue": queue, **labels}.items()))
+
+
+def value(answer: Answer) -> int:
+    assert isinstance(answer, ExternalSample), answer
+    [only] = answer.values
+    return only
+
+
+async def test_the_depth_of_a_queue_comes_in_milli_units(broker, context):
+    queue = await broker.declare()
+    await broker.publish(queue, 80)
+    [answer] = await adapter(broker, context).answer([depth(queue)])
+    assert value(answer) == 80_000
+    assert abs((context.clock.now() - answer.timestamp).total_seconds()) < 5
+
+
+async def test_an_empty_queue_that_was_made_just_now_is_zero(broker, context):
+    queue = await broker.declare()
+    [answer] = await adapter(broker, context).answer([depth(queue)])
+    assert value(answer) == 0
+
+
+async def test_what_consumers_hold_counts_as_a_message_but_not_as_ready(broker, context):
+    queue = await broker.declare()
+    await broker.publish(queue, 12)
+    async with broker.holding(queue, 4):
+        queries = [
+            depth(queue),
+            depth(queue, "queue_messages_ready"),
+            depth(queue, "queue_messages_unacknowledged"),
+            depth(queue, "backlog", mode="ready"),
+            depth(queue, "backlog"),
+        ]
+        answers = await adapter(broker, context).answer(queries)
+    assert [value(answer) for answer in answers] == [12_000, 8_000, 4_000, 8_000, 12_000]
+
+
+@pytest.mark.parametrize("name", ["orders", "ö/ä #1?&%41", "a.b+c(d)", "with space"])
+@pytest.mark.parametrize("vhost", ["/", "a/b", "ü"])
+async def test_odd_names_are_reached_through_the_configuration(broker, context, vhost, name):
+    await broker.declare(vhost, name)
+    before = await adapter(broker, context, vhost=vhost, queues={"it": name}).answer([depth("it")])
+    await broker.publish(name, 3, vhost)
+    after = await adapter(broker, context, vhosts={"there": vhost}, queues={"it": name}).answer(
+        [depth("it", vhost="there")]
+    )
+    assert value(after[0]) - value(before[0]) == 3_000
+
+
+async def test_five_hundred_queues_are_one_list(broker, context):
+    await broker.publish("q007", 7, "many")
+    requests = []
+    source = adapter(broker, context, vhost="many", headers={"X-Asked-By": "hpad"})
+    context.http.trace_configs  # noqa: B018 - the session is the daemon's own, untraced
+    answers = await source.answer([depth(f"q{number:03}") for number in range(500)])
+    assert len(answers) == 500
+    assert value(answers[7]) >= 7_000
+    assert sum(value(answer) for answer in answers) == value(answers[7])
+    assert requests == []
+
+
+@pytest.mark.parametrize("beside", [0, 5])
+async def test_a_missing_queue_is_an_error_and_never_zero(broker, context, beside):
+    others = [depth(f"q{number:03}") for number in range(beside)]
+    [missing, *rest] = await adapter(broker, context, vhost="many").answer([depth("nowhere"), *others])
+    assert missing == AdapterError(
+        f'queue "nowhere" does not exist in vhost "many" of rabbitmq at {broker.url}', "spec"
+    )
+    assert all(isinstance(answer, ExternalSample) for answer in rest)
+
+
+async def test_names_that_only_resemble_a_queue_are_not_taken_for_it(broker, context):
+    await broker.declare(name="ORDERS-now")
+    await broker.declare(name="my-orders-now-2")
+    [answer] = await adapter(broker, context).answer([depth("orders-now")])
+    assert isinstance(answer, AdapterError)
+    assert "does not exist" in answer.message
+
+
+async def test_a_missing_vhost_is_named(broker, context):
+    source = adapter(broker, context, username="hpad", password="hpad-lab", vhost="gone")
+    answers = await source.answer([depth(f"q{number}") for number in range(4)])
+    assert answers == [AdapterError(f'vhost "gone" does not exist at rabbitmq at {broker.url}', "spec")] * 4
+
+
+async def test_one_vhost_that_fails_leaves_the_others_alone(broker, context):
+    queue = await broker.declare()
+    source = adapter(broker, context, username="hpad", password="hpad-lab")
+    bad, good = await source.answer([depth("x", vhost="gone"), depth(queue)])
+    assert isinstance(bad, AdapterError)
+    assert value(good) == 0
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "complaint"),
+    [
+        ("monitor", "s3cret-guess", 'refused user "monitor" (401: Login failed): wrong user name or password'),
+        ("nobody", "s3cret-guess", 'refused user "nobody" (401: Login failed): wrong user name or password'),
+        ("plain", "plain-pw", 'refused user "plain" (401: Not management user): it needs the tag "monitoring"'),
+        ("stranger", "stranger-pw", 'and a permission on vhost "/", for which "^$" "^$" "^$" suffices'),
+        ("", "", "answered 401: it wants a user; configure username and password_file"),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 4])
+async def test_a_refusal_names_the_user_and_what_is_needed(broker, context, username, password, complaint, count):
+    source = adapter(broker, context, username=username, password=password)
+    for answer in await source.answer([depth(f"q{number}") for number in range(count)]):
+        assert isinstance(answer, AdapterError)
+        assert answer.blame == "source"
+        assert answer.message.startswith(f"rabbitmq at {broker.url} ")
+        assert complaint in answer.message
+        assert not password or password not in answer.message
+
+
+async def test_the_password_is_read_from_a_file_at_each_request(broker, context, tmp_path):
+    file = tmp_path / "password"
+    file.write_text("wrong\n")
+    queue = await broker.declare()
+    source = adapter(broker, context, password="", password_file=str(file))
+    [before] = await source.answer([depth(queue)])
+    assert "wrong user name or password" in before.message
+    file.write_text("m0nitor:pw/ü\n")
+    [after] = await source.answer([depth(queue)])
+    assert value(after) == 0
+
+
+async def test_the_password_comes_from_the_environment(broker, context, monkeypatch):
+    queue = await broker.declare()
+    source = adapter(broker, context, password="", password_env="THE_PASSWORD")
+    [unset] = await source.answer([depth(queue)])
+    assert unset == AdapterError("password_env: the environment has no variable THE_PASSWORD")
+    monkeypatch.setenv("THE_PASSWORD", "m0nitor:pw/ü")
+    [answer] = await source.answer([depth(queue)])
+    assert value(answer) == 0
+
+
+async def test_of_several_urls_the_first_that_works_answers(broker, context):
+    queue = await broker.declare()
+    source = adapter(broker, context, url=["http://127.0.0.1:9", f"{broker.url}/"])
+    [answer] = await source.answer([depth(queue)])
+    assert value(answer) == 0
+
+
+async def test_the_port_of_amqp_is_told_from_that_of_the_management_api(broker, context):
+    source = adapter(broker, context, url=f"http://127.0.0.1:{broker.server.amqp_port}")
+    [answer] = await source.answer([depth("q")])
+    assert "is this the port of the management API (15672), not of AMQP (5672)?" in answer.message
+
+
+async def test_the_adapter_keeps_the_contract(broker, context):
+    queue = await broker.declare()
+    queries = [
+        depth(queue),
+        depth("nowhere"),
+        testing.external("queue_messages"),
+        depth("x", vhost="a/b".replace("/", "_")),
+    ]
+    answers = await testing.check_adapter(adapter(broker, context), queries)
+    assert [type(answer) for answer in answers] == [ExternalSample, AdapterError, AdapterError, AdapterError]
