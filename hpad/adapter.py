@@ -30,6 +30,8 @@ import msgspec
 from hpad.clock import Clock
 from hpad.model.duration import parse as parse_duration
 from hpad.model.hpa import CrossVersionObjectReference
+from hpad.model.metrics import ExternalMetricValueList, MetricValueList, PodMetrics, PodMetricsList
+from hpad.model.narrow import custom_pod_sample, external_sample, fetch_failed, object_sample, pod_sample
 from hpad.model.quantity import Quantity, QuantityError, parse_milli
 from hpad.model.sample import (
     CONTAINER_RESOURCE,
@@ -122,10 +124,14 @@ __all__ = [
     "ApiReader",
     "Context",
     "CrossVersionObjectReference",
+    "ExternalMetricValueList",
     "ExternalSample",
     "Log",
+    "MetricValueList",
     "ObjectSample",
     "Operator",
+    "PodMetrics",
+    "PodMetricsList",
     "PodSample",
     "PodValue",
     "Quantity",
@@ -134,7 +140,12 @@ __all__ = [
     "Requirement",
     "Sample",
     "Selector",
+    "custom_pod_sample",
+    "external_sample",
+    "fetch_failed",
+    "object_sample",
     "one_by_one",
     "parse_duration",
     "parse_milli",
+    "pod_sample",
 ]

@@ -1,7 +1,8 @@
 """The three metrics lists of Kubernetes, as they come over the wire.
 
 metrics.k8s.io/v1beta1 PodMetricsList, custom.metrics.k8s.io/v1beta2 (and v1beta1) MetricValueList and
-external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities stay text until a decision needs them.
+external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities stay text until a decision needs them. Lists may be
+null: that is how Go writes an empty one.
 """
 
 from datetime import datetime
@@ -13,7 +14,7 @@ from hpad.model.meta import ObjectMeta
 
 class ContainerMetrics(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
-    usage: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    usage: dict[str, str | int | float] | None = None
 
 
 class PodMetrics(msgspec.Struct, frozen=True, gc=False):
@@ -22,11 +23,11 @@ class PodMetrics(msgspec.Struct, frozen=True, gc=False):
     metadata: ObjectMeta = ObjectMeta()
     timestamp: datetime | None = None
     window: str = "0s"
-    containers: tuple[ContainerMetrics, ...] = ()
+    containers: tuple[ContainerMetrics, ...] | None = ()
 
 
 class PodMetricsList(msgspec.Struct, frozen=True):
-    items: tuple[PodMetrics, ...] = ()
+    items: tuple[PodMetrics, ...] | None = ()
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -46,7 +47,7 @@ class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class MetricValueList(msgspec.Struct, frozen=True):
-    items: tuple[MetricValue, ...] = ()
+    items: tuple[MetricValue, ...] | None = ()
 
 
 class ExternalMetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -58,4 +59,4 @@ class ExternalMetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel")
 
 
 class ExternalMetricValueList(msgspec.Struct, frozen=True):
-    items: tuple[ExternalMetricValue, ...] = ()
+    items: tuple[ExternalMetricValue, ...] | None = ()

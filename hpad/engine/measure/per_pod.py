@@ -27,9 +27,8 @@ def per_pod(goal: Goal, sample: PodSample, pods: Sequence[Pod], now: datetime, t
 
 def _utilization(goal: Goal, groups: Groups, asked: Mapping[str, int]) -> Usage:
     wanted, counted = goal.amount, groups.counted
-    percent, used = _percent(counted, asked)
+    percent, value = _percent(counted, asked)
     ratio = percent / wanted
-    value = truncated(used, len(counted))
     share = max(100, wanted)
     guess = {name: truncated(asked[name] * share, 100) for name in groups.missing} if ratio < 1.0 else {}
     cautious = _guessed(groups, ratio, guess)
@@ -39,16 +38,17 @@ def _utilization(goal: Goal, groups: Groups, asked: Mapping[str, int]) -> Usage:
 
 
 def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int, int]:
-    """Usage in percent of the requests, and usage, over the pods that are known."""
-    used = requested = 0
+    """Usage in percent of the requests, and the average usage, over the pods that are known."""
+    used = requested = known = 0
     for name, value in counted.items():
         request = asked.get(name)
         if request is not None:
             used += value
             requested += request
+            known += 1
     if requested == 0:
         raise Unmeasurable("no metrics returned matched known pods")
-    return int32(truncated(int64(used * 100), requested)), used
+    return int32(truncated(int64(used * 100), requested)), truncated(used, known)
 
 
 def _average(goal: Goal, groups: Groups) -> Usage:

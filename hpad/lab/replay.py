@@ -1,0 +1,159 @@
+"""Replay what reconciles saw, and see what they decide: offline, with nothing but the engine."""
+
+import gzip
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+from hpad.engine.decide import Decision, decide, queries
+from hpad.engine.examine import View
+from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.model import snapshot
+from hpad.model.history import History
+from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, to_builtins
+from hpad.model.snapshot import Scenario, SnapshotError, Step
+
+ATTEMPTS: Final = 5
+"""How often the scale is written where another writer got in between."""
+CONFLICT: Final = "conflict"
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+class ReplayError(ValueError):
+    """An input that can't be replayed; the message names file, line and field."""
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """One step: when it was, what was decided and what it left behind."""
+
+    step: Step
+    decision: Decision
+    outcome: Outcome | None
+    settlement: Settlement
+
+
+def replay(scenario: dict[str, Any]) -> dict[str, Any]:
+    """What the engine decides in each step of a scenario, in the format of the vectors; `expect` is not looked at.
+
+    Raises SnapshotError (a ValueError) naming the field that can't be read.
+    """
+    decoded = snapshot.decode_scenario(scenario)
+    return {"id": decoded.id, "steps": [_written(replayed) for replayed in run(decoded)]}
+
+
+def run(scenario: Scenario) -> Iterator[Replayed]:
+    """Reconcile step by step, carrying along the status last written and the history; raises SnapshotError."""
+    tunables, others = scenario.tunables, scenario.others
+    hpa, history = scenario.hpa, scenario.history
+    for index, value in enumerate(scenario.steps):
+        where = f"steps[{index}]"
+        step = snapshot.decode_step(value, where)
+        if step.spec is not None:
+            hpa = msgspec.structs.replace(hpa, spec=step.spec)
+        view = View(
+            hpa=hpa,
+            now=step.time,
+            tunables=tunables,
+            history=history,
+            scale=step.scale,
+            scale_error=step.scale_error,
+            pods=step.selected(),
+            rivals=step.rivalling(others),
+        )
+        replayed = _reconcile(view, step, where)
+        hpa, history = _carried(hpa, replayed.settlement)
+        yield replayed
+
+
+def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The scenarios of a .jsonl or .jsonl.gz file ("-": standard input), each with its place for messages.
+
+    Raises ReplayError for a file that can't be read and for a line that is no JSON object.
+    """
+    try:
+        with _lines(name) as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    place = f"{'standard input' if name == '-' else name}, line {number}"
+                    yield place, _object(line, place)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ReplayError(f"{name}: {error}") from error
+
+
+def _reconcile(view: View, step: Step, where: str) -> Replayed:
+    try:
+        decision = decide(view, step.answer(queries(view)))
+    except SnapshotError as error:
+        raise SnapshotError(f"{where}.{error}") from error
+    outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
+    return Replayed(step, decision, outcome, settle(view, decision, outcome))
+
+
+def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:
+    """What the writes of the scale answer: after the recorded errors they succeed; only a conflict is tried again."""
+    for attempt, error in enumerate(step.scale_update_errors[:ATTEMPTS], start=1):
+        if error != CONFLICT:
+            return Outcome((count,) * attempt, error)
+    refused = len(step.scale_update_errors)
+    if refused >= ATTEMPTS:
+        return Outcome((count,) * ATTEMPTS, _conflict(hpa.spec.scale_target_ref))
+    return Outcome((count,) * (refused + 1))
+
+
+def _conflict(target: CrossVersionObjectReference) -> str:
+    group = target.api_version.rpartition("/")[0]
+    resource = f"{target.kind.lower()}s" + (f".{group}" if group else "")
+    return (
+        f'Operation cannot be fulfilled on {resource} "{target.name}": '
+        "the object has been modified; please apply your changes to the latest version and try again"
+    )
+
+
+def _carried(hpa: HorizontalPodAutoscaler, settlement: Settlement) -> tuple[HorizontalPodAutoscaler, History]:
+    if settlement.status_changed:
+        hpa = msgspec.structs.replace(hpa, status=settlement.status)
+    return hpa, settlement.history
+
+
+def _written(replayed: Replayed) -> dict[str, Any]:
+    outcome, settlement = replayed.outcome, replayed.settlement
+    done = outcome is not None and outcome.error is None
+    return {
+        "scaleTo": replayed.decision.scale_to if done else None,
+        "scaleUpdateAttempts": [] if outcome is None else list(outcome.attempts),
+        "statusUpdate": to_builtins(settlement.status) if settlement.status_changed else None,
+        "events": [[event.type, event.reason, event.message] for event in settlement.events],
+        "error": settlement.error,
+        "action": settlement.action,
+        "errorLabel": settlement.error_label,
+        "metricComputations": [list(labels) for labels in settlement.metric_computations],
+    }
+
+
+@contextmanager
+def _lines(name: str) -> Iterator[IO[str]]:
+    """The text of a file, unpacked where its first bytes say that it is packed."""
+    if name == "-":
+        yield sys.stdin
+        return
+    with Path(name).open("rb") as raw:
+        packed = raw.peek(2)[:2] == _GZIP_MAGIC
+        with io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, encoding="utf-8") as text:
+            yield text
+
+
+def _object(line: str, place: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise ReplayError(f"{place}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ReplayError(f"{place}: a scenario is a JSON object, not {type(value).__name__}")
+    return value

@@ -1,0 +1,394 @@
+"""Scenarios: what reconciles of one HPA saw, as JSON. A bug report is a recording.
+
+The format is that of the conformance vectors. What it can't say is said in fields of our own, all optional, that a
+reader of the plain format may skip: `history` of a scenario (what was remembered when it began), `rivals` of a step
+(names, in place of `otherHpaSelectors`) and `answers` of a step (what the metric sources said, one entry per metric,
+in place of the three metrics lists: two External metrics of one name, a source that is no Kubernetes API).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from hpad.model import narrow, pod, selector
+from hpad.model.history import History
+from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, dec_hook, to_builtins
+from hpad.model.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from hpad.model.pod import Pod
+from hpad.model.quantity import Quantity
+from hpad.model.sample import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    RESOURCE,
+    AdapterError,
+    ExternalSample,
+    ObjectSample,
+    PodSample,
+    PodValue,
+    Query,
+    Sample,
+)
+from hpad.model.selector import Selector, SelectorError
+from hpad.model.target import Scale
+from hpad.model.tunables import Gates, Tunables
+
+Answer = Sample | AdapterError
+
+
+class SnapshotError(ValueError):
+    """A scenario that can't be read; the message names the field, what it holds and what it should."""
+
+
+class _Lenient(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What may carry more than we read."""
+
+
+class _PodMetrics(_Lenient, frozen=True):
+    items: tuple[PodMetrics, ...] = ()
+    error: str | None = None
+
+
+class _CustomMetrics(_Lenient, frozen=True):
+    items: tuple[MetricValue, ...] = ()
+    error: str | None = None
+
+
+class _ExternalMetrics(_Lenient, frozen=True):
+    items: tuple[ExternalMetricValue, ...] = ()
+    error: str | None = None
+
+
+class _Reading(_Lenient, frozen=True):
+    """An answer of a metric source: of pods, of one object, of several series, or an error."""
+
+    pods: dict[str, PodValue] | None = None
+    value: int | None = None
+    values: tuple[int, ...] | None = None
+    timestamp: datetime | None = None
+    error: str | None = None
+    blame: str = "source"
+
+
+class Step(_Lenient, frozen=True):
+    """What one reconcile saw. `spec` is the HPA's new spec from this step on, None where it is unchanged."""
+
+    time: datetime
+    spec: HorizontalPodAutoscalerSpec | None = None
+    scale: Scale | None = None
+    scale_error: str | None = None
+    scale_update_errors: tuple[str, ...] = ()
+    pods: tuple[pod.Wire, ...] = ()
+    pod_metrics: _PodMetrics | None = None
+    custom_metrics: dict[str, _CustomMetrics] = {}
+    external_metrics: dict[str, _ExternalMetrics] = {}
+    rivals: tuple[str, ...] | None = None
+    answers: tuple[_Reading, ...] | None = None
+
+    def selected(self) -> tuple[Pod, ...]:
+        """The pods that match the scale's selector, in their order; none where it can't be told."""
+        chosen = self._selector()
+        if chosen is None:
+            return ()
+        return tuple(pod.from_wire(each) for each in self.pods if chosen.matches(each.metadata.labels or {}))
+
+    def rivalling(self, others: Mapping[str, Selector]) -> tuple[str, ...]:
+        """The names of the other HPAs that claim any of the selected pods."""
+        if self.rivals is not None:
+            return self.rivals
+        if not others:
+            return ()
+        chosen = self.selected()
+        return tuple(sorted(name for name, theirs in others.items() if any(theirs.matches(p.labels) for p in chosen)))
+
+    def answer(self, queries: Sequence[Query | AdapterError]) -> list[Answer]:
+        """What the metric sources said, one result per query, in order."""
+        if self.answers is not None:
+            if len(self.answers) != len(queries):
+                raise SnapshotError(f"answers: {len(self.answers)} entries for {len(queries)} metrics")
+            return [_answer(reading) for reading in self.answers]
+        return [query if isinstance(query, AdapterError) else self._ask(query) for query in queries]
+
+    def _selector(self) -> Selector | None:
+        if self.scale is None or not self.scale.status.selector:
+            return None
+        try:
+            return selector.parse(self.scale.status.selector)
+        except SelectorError:
+            return None
+
+    def _ask(self, query: Query) -> Answer:
+        try:
+            return self._sample(query)
+        except AdapterError as error:
+            return error
+
+    def _sample(self, query: Query) -> Sample:
+        if query.type in (RESOURCE, CONTAINER_RESOURCE):
+            items = [item for item in self._pod_items() if query.pods is None or _matches(query.pods, item)]
+            return narrow.pod_sample(items, query.name, query.container)
+        if query.type == EXTERNAL:
+            series = self.external_metrics.get(query.name, _ExternalMetrics())
+            if series.error is not None:
+                raise narrow.fetch_failed(narrow.EXTERNAL_API, series.error)
+            return narrow.external_sample(series.items)
+        values = self.custom_metrics.get(query.name, _CustomMetrics())
+        if values.error is not None:
+            raise narrow.fetch_failed(narrow.CUSTOM_API, values.error)
+        return narrow.object_sample(values.items) if query.type == OBJECT else narrow.custom_pod_sample(values.items)
+
+    def _pod_items(self) -> tuple[PodMetrics, ...]:
+        if self.pod_metrics is None:
+            gone = "the server could not find the requested resource (get pods.metrics.k8s.io)"
+            raise narrow.fetch_failed(narrow.RESOURCE_API, gone)
+        if self.pod_metrics.error is not None:
+            raise narrow.fetch_failed(narrow.RESOURCE_API, self.pod_metrics.error)
+        return self.pod_metrics.items
+
+
+class _Controller(_Lenient, frozen=True):
+    tolerance: float = 0.1
+    downscale_stabilization_seconds: float = 300
+    cpu_initialization_period_seconds: float = 300
+    initial_readiness_delay_seconds: float = 30
+    feature_gates: dict[str, bool] = {}
+
+
+class Scenario(_Lenient, frozen=True):
+    """Consecutive reconciles of one HPA. `steps` are read one by one, by `decode_step`."""
+
+    hpa: HorizontalPodAutoscaler
+    id: str = ""
+    controller: _Controller = _Controller()
+    other_hpa_selectors: dict[str, str] = {}
+    history: History = History()
+    steps: tuple[Any, ...] = ()
+
+    @property
+    def tunables(self) -> Tunables:
+        """The numbers and gates in force; raises SnapshotError naming a gate that doesn't exist."""
+        held = self.controller
+        try:
+            gates = Gates.replayed(held.feature_gates)
+        except TypeError:
+            unknown = sorted(set(held.feature_gates) - set(Gates.__struct_fields__))
+            known = ", ".join(Gates.__struct_fields__)
+            raise SnapshotError(f"controller.featureGates: no gate {', '.join(unknown)}; there are {known}") from None
+        return Tunables(
+            tolerance=held.tolerance,
+            downscale_stabilization=timedelta(seconds=held.downscale_stabilization_seconds),
+            cpu_initialization_period=timedelta(seconds=held.cpu_initialization_period_seconds),
+            initial_readiness_delay=timedelta(seconds=held.initial_readiness_delay_seconds),
+            gates=gates,
+        )
+
+    @property
+    def others(self) -> dict[str, Selector]:
+        """The selectors of the other HPAs, by name; raises SnapshotError."""
+        try:
+            return {name: selector.parse(text) for name, text in self.other_hpa_selectors.items()}
+        except SelectorError as error:
+            raise SnapshotError(f"otherHpaSelectors: {error}") from error
+
+
+def decode_scenario(value: Any) -> Scenario:
+    """Read a scenario from JSON-like builtins; raises SnapshotError naming the field."""
+    scenario: Scenario = _converted(value, Scenario, "")
+    return scenario
+
+
+def decode_step(value: Any, where: str = "") -> Step:
+    """Read one step from JSON-like builtins; raises SnapshotError naming the field below `where`."""
+    step: Step = _converted(value, Step, where)
+    if step.scale is None and step.scale_error is None:
+        raise SnapshotError(f"{where or 'step'}: either scale or scaleError is needed")
+    return step
+
+
+def encode_scenario(
+    name: str, hpa: HorizontalPodAutoscaler, tunables: Tunables, history: History, steps: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A scenario as JSON-like builtins: the HPA as it was before the first step, and steps of `encode_step`."""
+    gates = msgspec.structs.asdict(tunables.gates)
+    value = {
+        "id": name,
+        "controller": {
+            "tolerance": tunables.tolerance,
+            "downscaleStabilizationSeconds": tunables.downscale_stabilization.total_seconds(),
+            "cpuInitializationPeriodSeconds": tunables.cpu_initialization_period.total_seconds(),
+            "initialReadinessDelaySeconds": tunables.initial_readiness_delay.total_seconds(),
+            "featureGates": gates,
+        },
+        "hpa": to_builtins(hpa),
+        "steps": list(steps),
+    }
+    if history != History():
+        value["history"] = to_builtins(history)
+    return value
+
+
+def encode_step(
+    *,
+    now: datetime,
+    pods: Sequence[Pod],
+    queries: Sequence[Query | AdapterError],
+    answers: Sequence[Answer],
+    spec: HorizontalPodAutoscalerSpec | None = None,
+    scale: Scale | None = None,
+    scale_error: str | None = None,
+    scale_update_errors: Sequence[str] = (),
+    rivals: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A step as JSON-like builtins, from which `decode_step` reads the same again.
+
+    `scale_update_errors` are the texts of failed writes in their order, "conflict" for a conflict. The metrics are
+    written as the Kubernetes lists that would have given these answers, and as `answers` where no lists would.
+    """
+    value: dict[str, Any] = {"time": to_builtins(now)}
+    if spec is not None:
+        value["spec"] = to_builtins(spec)
+    if scale is not None:
+        value["scale"] = to_builtins(scale)
+    if scale_error is not None:
+        value["scaleError"] = scale_error
+    if scale_update_errors:
+        value["scaleUpdateErrors"] = list(scale_update_errors)
+    value["pods"] = [pod.to_builtins(each, now) for each in pods]
+    if rivals:
+        value["rivals"] = list(rivals)
+    listed = value | _lists(queries, answers)
+    if _reads_back(listed, queries, answers):
+        return listed
+    return value | {"answers": [to_builtins(_reading(answer)) for answer in answers]}
+
+
+def _reads_back(value: Mapping[str, Any], queries: Sequence[Query | AdapterError], answers: Sequence[Answer]) -> bool:
+    step: Step = _converted(value, Step, "")
+    return step.answer(queries) == list(answers)
+
+
+def _converted(value: Any, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(_without_nulls(value), kind, dec_hook=dec_hook)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `")
+        field = path.removesuffix("`").removeprefix("$").removeprefix(".")
+        place = ".".join(part for part in (where, field) if part) or "the whole"
+        raise SnapshotError(f"{place}: {what[:1].lower()}{what[1:]}") from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """JSON as Go reads it: a null field is an absent one."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(held) for name, held in value.items() if held is not None}
+    return [_without_nulls(held) for held in value] if isinstance(value, list) else value
+
+
+def _matches(pods: Selector, item: PodMetrics) -> bool:
+    return pods.matches(item.metadata.labels or {})
+
+
+def _answer(reading: _Reading) -> Answer:
+    when = reading.timestamp or datetime(1, 1, 1, tzinfo=UTC)
+    if reading.error is not None:
+        return AdapterError(reading.error, reading.blame)
+    if reading.pods is not None:
+        return PodSample(reading.pods, when)
+    if reading.values is not None:
+        return ExternalSample(reading.values, when)
+    if reading.value is not None:
+        return ObjectSample(reading.value, when)
+    raise SnapshotError("answers: an entry holds one of pods, values, value and error")
+
+
+def _reading(answer: Answer) -> _Reading:
+    if isinstance(answer, AdapterError):
+        return _Reading(error=answer.message, blame=answer.blame)
+    if isinstance(answer, PodSample):
+        return _Reading(pods=dict(answer.values), timestamp=answer.timestamp)
+    if isinstance(answer, ObjectSample):
+        return _Reading(value=answer.value, timestamp=answer.timestamp)
+    return _Reading(values=answer.values, timestamp=answer.timestamp)
+
+
+def _lists(queries: Sequence[Query | AdapterError], answers: Sequence[Answer]) -> dict[str, Any]:
+    """The Kubernetes metrics lists behind the answers, as far as there can be such lists."""
+    lists: dict[str, Any] = {}
+    usages: list[tuple[Query, PodSample]] = []
+    for query, answer in zip(queries, answers, strict=True):
+        if isinstance(query, AdapterError):
+            continue
+        if query.type in (RESOURCE, CONTAINER_RESOURCE):
+            if isinstance(answer, PodSample):
+                usages.append((query, answer))
+            else:
+                lists["podMetrics"] = _failure(narrow.RESOURCE_API, answer)
+        elif query.type == EXTERNAL:
+            lists.setdefault("externalMetrics", {})[query.name] = _series(query, answer)
+        else:
+            lists.setdefault("customMetrics", {})[query.name] = _values(query, answer)
+    if usages:
+        lists["podMetrics"] = {"items": _usages(usages)}
+    return lists
+
+
+def _failure(api: str, answer: Answer) -> dict[str, Any]:
+    """A list that failed, or an empty one."""
+    prefix = narrow.fetch_failed(api, "").message
+    if isinstance(answer, AdapterError) and answer.message.startswith(prefix):
+        return {"error": answer.message.removeprefix(prefix)}
+    return {"items": []}
+
+
+def _series(query: Query, answer: Answer) -> dict[str, Any]:
+    if not isinstance(answer, ExternalSample):
+        return _failure(narrow.EXTERNAL_API, answer)
+    when = to_builtins(answer.timestamp)
+    items = [{"metricName": query.name, "timestamp": when, "value": _text(value)} for value in answer.values]
+    return {"items": items}
+
+
+def _values(query: Query, answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, ObjectSample):
+        described = to_builtins(query.object)
+        return {"items": [_custom(described, answer.timestamp, answer.value)]}
+    if not isinstance(answer, PodSample):
+        return _failure(narrow.CUSTOM_API, answer)
+    items = []
+    for name, held in answer.values.items():
+        item = _custom({"kind": "Pod", "name": name, "apiVersion": "v1"}, held.timestamp, held.value)
+        items.append(item | {"windowSeconds": int(held.window.total_seconds())})
+    return {"items": items}
+
+
+def _custom(described: Any, when: datetime, value: int) -> dict[str, Any]:
+    return {"describedObject": described, "timestamp": to_builtins(when), "value": _text(value)}
+
+
+def _usages(usages: Sequence[tuple[Query, PodSample]]) -> list[dict[str, Any]]:
+    """PodMetrics items: the containers that were asked for, and one more that uses the rest of the pod's usage."""
+    items: dict[str, dict[str, Any]] = {}
+    used: dict[str, dict[str, dict[str, int]]] = {}
+    for query, sample in sorted(usages, key=lambda usage: usage[0].container == ""):
+        labels = {term.key: term.values[0] for term in query.pods.requirements if term.values} if query.pods else {}
+        for name, held in sample.values.items():
+            items[name] = {
+                "metadata": {"name": name, "labels": labels},
+                "timestamp": to_builtins(held.timestamp),
+                "window": f"{held.window.total_seconds():g}s",
+            }
+            containers = used.setdefault(name, {})
+            others = sum(usage.setdefault(query.name, 0) for usage in containers.values()) if not query.container else 0
+            containers.setdefault(query.container, {})[query.name] = held.value - others
+    for name, containers in used.items():
+        items[name]["containers"] = [
+            {"name": container, "usage": {resource: _text(value) for resource, value in usage.items()}}
+            for container, usage in containers.items()
+        ]
+    return list(items.values())
+
+
+def _text(milli: int) -> str:
+    return str(Quantity.from_milli(milli))

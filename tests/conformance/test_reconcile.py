@@ -1,0 +1,19 @@
+"""Whole reconciles of one HPA against what Kubernetes did: writes, status, events, errors and series labels."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.conformance.scenarios import MANY, differences
+
+Vectors = Callable[[str], Iterator[dict[str, Any]]]
+
+
+def test_every_reconcile_comes_out_as_recorded(
+    vectors: Vectors, record_property: Callable[[str, object], None]
+) -> None:
+    total, wrong = differences(vectors("reconcile"))
+    record_property("conformance", ("reconcile", total - len(wrong), total))
+    if wrong:
+        pytest.fail("\n".join([f"{len(wrong)} of {total} reconciles differ", *wrong[:MANY]]))
