@@ -53,7 +53,7 @@ class Broker:
             login = f"\0{admin.name}\0{admin.password}".encode()
             start_ok = struct.pack(">HHI", 10, 11, 0) + b"\5PLAIN" + struct.pack(">I", len(login)) + login + b"\5en_US"
             await _call(reader, writer, 0, start_ok)  # connection.tune
-            _send(writer, 0, struct.pack(">HHHIH", 10, 31, 0, 131072, 0))
+            _send(writer, 0, struct.pack(">HHHIH", 10, 31, 2047, 131072, 0))  # connection.tune-ok
             await _call(reader, writer, 0, struct.pack(">HH", 10, 40) + b"\1/\0\0")
             await _call(reader, writer, 1, struct.pack(">HH", 20, 10) + b"\0")
             get = struct.pack(">HHHB", 60, 70, 0, len(queue)) + queue.encode() + b"\0"
