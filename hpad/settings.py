@@ -21,6 +21,7 @@ from hpad.model.tunables import Gates, Tunables
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "text", "json")
 RABBITMQ_METRICS = ("queue_messages", "queue_messages_ready", "queue_messages_unacknowledged")
+BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
 
 
 class SettingsError(ValueError):
@@ -338,7 +339,7 @@ def _inconsistent(merged: Mapping[str, Any]) -> list[str]:
         f"routes: [{index}]: source: there is no source {route.source!r}"
         + (_hint(route.source, names) if names else "")
         for index, route in enumerate(merged.get("routes", ()))
-        if route.source not in names and route.source != "metrics-server"
+        if route.source not in (*names, *BUILT_IN_SOURCES)
     ]
 
 

@@ -19,6 +19,7 @@ from hpad.model.pod import Pod
 from hpad.model.sample import AdapterError, Sample
 from hpad.model.target import Scale
 from hpad.model.tunables import Tunables
+from hpad.store import scenario
 from hpad.store.memory import NOTHING, Last, Memory, Store
 from hpad.telemetry import Telemetry
 
@@ -29,7 +30,7 @@ DRY_RUN = "not written: this is a dry run"
 class Journal(Protocol):
     """Where reconciles are recorded; must not wait."""
 
-    def note(self, view: examine.View, answers: Answers, outcome: settle.Outcome | None) -> None: ...
+    def note(self, done: scenario.Reconciled) -> None: ...
 
 
 class Ways(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,15 +76,15 @@ class Reconciler:
         Returns what came out; what the cluster refuses is part of that. Anything raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
-        view = await self._look(self._newest(listed))
+        view = await self._look(self._with_status(listed))
         verdict = examine.examine(view)
         answers, asking = await self._ask(view, verdict)
         decision = decide.decide(view, answers)
         outcome = await self._act(view, decision)
         settlement = settle.settle(view, decision, outcome)
         if self._journal is not None:
-            self._journal.note(view, answers, outcome)
-        await self._publish(listed, view, decision, settlement)
+            self._journal.note(scenario.Reconciled(view, answers, outcome, decision.scale_to, settlement))
+        await self._publish(view, decision, settlement)
         self._count(view, settlement, asking, self._clock.monotonic() - began)
         return settlement
 
@@ -93,14 +94,10 @@ class Reconciler:
         self._claims.release(key)
         self._telemetry.forget(key)
 
-    def _newest(self, listed: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-        """The HPA with its latest status: the watch may not have brought back our own last write yet."""
-        memory = self._memory(listed)
-        if memory.written is not None and listed.metadata.resource_version in memory.over:
-            return msgspec.structs.replace(memory.written, spec=listed.spec)
-        if memory.status is not None:
-            return msgspec.structs.replace(listed, status=memory.status)
-        return listed
+    def _with_status(self, listed: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+        """The HPA with the status it had last, wherever that is kept."""
+        held = self._memory(listed).status
+        return listed if held is None else msgspec.structs.replace(listed, status=held)
 
     async def _look(self, hpa: HorizontalPodAutoscaler) -> examine.View:
         key = hpa.metadata.key
@@ -150,19 +147,12 @@ class Reconciler:
             return settle.Outcome(attempts=(), error=DRY_RUN)
         return await act.act(self._world, self._clock, view.hpa, view.scale, decision.scale_to)
 
-    async def _publish(
-        self,
-        listed: HorizontalPodAutoscaler,
-        view: examine.View,
-        decision: decide.Decision,
-        settlement: settle.Settlement,
-    ) -> None:
+    async def _publish(self, view: examine.View, decision: decide.Decision, settlement: settle.Settlement) -> None:
         hpa = view.hpa
         for event in settlement.events:
             self._record(hpa, event)
-        held = self._memory(hpa)
-        memory = msgspec.structs.replace(
-            held,
+        before = self._memory(hpa)
+        memory = Memory(
             uid=hpa.metadata.uid,
             history=settlement.history,
             status=settlement.status if self._in_memory else None,
@@ -170,10 +160,8 @@ class Reconciler:
         )
         self._store.put(hpa.metadata.key, memory)
         if settlement.status_changed and not self._in_memory:
-            written = await self._write_status(hpa, settlement.status)
-            over = held.over | {listed.metadata.resource_version, hpa.metadata.resource_version}
-            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, written=written, over=over))
-        self._say(view, decision, settlement, held)
+            await self._write_status(hpa, settlement.status)
+        self._say(view, decision, settlement, before)
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
         memory = self._store.get(hpa.metadata.key)
@@ -183,16 +171,13 @@ class Reconciler:
     def _in_memory(self) -> bool:
         return not self._ways.owned or self._ways.dry_run
 
-    async def _write_status(
-        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
-    ) -> HorizontalPodAutoscaler | None:
+    async def _write_status(self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus) -> None:
         try:
-            return await self._world.write_status(hpa, status)
+            await self._world.write_status(hpa, status)
         except errors.ApiError as error:
-            if not error.not_found:  # deleted meanwhile: nothing to say
+            if not error.not_found:  # deleted meanwhile: nobody is left to tell
                 self._record(hpa, events.Event(events.WARNING, "FailedUpdateStatus", error.message))
                 self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
-            return None
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: events.Event) -> None:
         if not self._ways.dry_run:

@@ -37,7 +37,10 @@ class Recorder(Protocol):
 
 
 class World(Protocol):
-    """The cluster: its reads and writes raise kube.errors.ApiError and nothing else."""
+    """The cluster: its reads and writes raise kube.errors.ApiError and nothing else.
+
+    What was written is seen by the next read, whatever a watch has brought by then.
+    """
 
     @property
     def pods(self) -> Pods: ...

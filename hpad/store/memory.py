@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from hpad.model import history
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 
 
@@ -22,16 +22,12 @@ class Last(msgspec.Struct, frozen=True):
 class Memory(msgspec.Struct, frozen=True):
     """`uid` is that of the HPA it is about: one deleted and made anew under its name starts afresh.
 
-    `status` is the status of an HPA that has no API object to keep it in. `written` is the HPA as the API server
-    returned it from our own last write, and `over` the resourceVersions known to be older: while the cache still shows
-    one of those, `written` is what is true.
+    `status` is the status of an HPA that has no API object to keep it in.
     """
 
     uid: str = ""
     history: history.History = history.EMPTY
     status: HorizontalPodAutoscalerStatus | None = None
-    written: HorizontalPodAutoscaler | None = None
-    over: frozenset[str] = frozenset()
     last: Last | None = None
 
 

@@ -1,0 +1,266 @@
+"""The composition root: each object is built once, here, and started and stopped in the order written down here."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import structlog
+
+from hpad import __version__
+from hpad.adapter import AdapterError
+from hpad.clock import Clock, SystemClock
+from hpad.control.claims import Claims
+from hpad.control.controller import Controller
+from hpad.control.reconcile import Reconciler, Ways
+from hpad.control.world import HpaSource
+from hpad.gather import contexts, fanout
+from hpad.kube import client, cluster, config
+from hpad.manifests import folder
+from hpad.serve import server
+from hpad.settings import Settings
+from hpad.store import memory, recording
+from hpad.telemetry import Telemetry
+
+DRAIN_SECONDS = 10.0
+_FLUSH_SECONDS = 2.0
+_PATIENCE = 0.6
+"""The part of the period that metrics may take; the rest is for reading and writing the cluster."""
+_FIRST_WORD, _NEXT_WORD = 5.0, 30.0
+"""Seconds until hpad says that it is still waiting for its cluster, and from then on."""
+
+
+class Part(NamedTuple):
+    """Something that is started and, in reverse order, stopped; and why it has its place."""
+
+    name: str
+    why: str
+    start: Callable[[], Awaitable[object]]
+    stop: Callable[[], Awaitable[object]]
+
+
+class App:
+    """The daemon as an object: `async with App(settings)` inside any event loop, or `run` until an event is set.
+
+    `cluster_config` says which API server; without it the settings' kubeconfig does, read at the start. `hpas`,
+    `cluster`, `server` and `controller` are there once started.
+    """
+
+    def __init__(
+        self, settings: Settings, *, clock: Clock | None = None, cluster_config: config.ClusterConfig | None = None
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.telemetry = Telemetry()
+        self.store = memory.InMemory()
+        self.cluster: cluster.Cluster
+        self.hpas: HpaSource
+        self.controller: Controller
+        self.server: server.Server | None = None
+        self._cluster_config = cluster_config
+        self._beating = asyncio.Event()
+        self._failed = asyncio.Event()
+        self._started: list[Part] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._log = structlog.get_logger("hpad.app")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Start, wait until `stop` is set, stop. Raises what a background task raised, should one ever fail."""
+        async with self:
+            watched = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for task in watched:
+                task.cancel()
+            for running in self._tasks.values():
+                if running.done():
+                    running.result()
+
+    async def start(self) -> None:
+        """Build and start everything; waiting for the cluster goes on in the background (see `ready`).
+
+        Raises kube.config.ConfigError, serve.server.ServeError or store.recording.RecordError, leaving nothing behind.
+        """
+        self._log.info("hpad starts", version=__version__, dry_run=self.settings.dry_run)
+        if self._cluster_config is None:
+            kubeconfig, context = self.settings.kubeconfig, self.settings.context
+            self._cluster_config = await asyncio.to_thread(config.load, kubeconfig, context)
+        for part in self._parts(self._cluster_config):
+            self._started.append(part)
+            try:
+                await part.start()
+            except BaseException:
+                await self.stop()
+                raise
+
+    async def stop(self) -> None:
+        """Stop everything in reverse order; reconciles under way get DRAIN_SECONDS to end."""
+        while self._started:
+            part = self._started.pop()
+            try:
+                await part.stop()
+            except Exception as error:  # noqa: BLE001  # the others are to be stopped all the same
+                self._log.error("did not stop cleanly", part=part.name, error=repr(error))
+        self._log.info("hpad stopped")
+
+    async def ready(self) -> None:
+        """Wait until everything has synced and the heartbeat runs."""
+        await self._beating.wait()
+
+    def unready(self) -> list[str]:
+        """Why hpad is not ready yet, none if it is; a cluster that is lost later on does not make it unready again."""
+        return [] if self._beating.is_set() else ["waiting for the cluster", *self.cluster.troubles]
+
+    def _parts(self, cluster_config: config.ClusterConfig) -> list[Part]:
+        """Build every object, and say in which order they start."""
+        settings, clock = self.settings, self.clock
+        api = client.Client(cluster_config, clock, observe=self.telemetry.requested)
+        self.cluster = cluster.Cluster(
+            api,
+            clock,
+            namespaces=settings.namespaces,
+            hpa_selector=settings.hpa_selector,
+            watch_hpas=settings.manifests is None,
+        )
+        metrics = fanout.Gatherer(
+            settings.sources,
+            settings.routes,
+            contexts=contexts.Contexts(clock, api=self.cluster.api),
+            observer=self._answered,
+        )
+        for source in settings.sources:
+            self.telemetry.source(source.name)
+        self.telemetry.before_scrape(self._refresh_series)
+        parts = [
+            Part("connections", "everything below speaks through them", _nothing, api.aclose),
+            self._source_of_hpas(),
+            Part("sources", "a broken one is known before it is asked", metrics.start, metrics.aclose),
+        ]
+        journal = None
+        if settings.record is not None:
+            journal = recording.Journal(settings.record, clock)
+            parts.append(Part("journal", "outlives the last reconcile", journal.start, journal.stop))
+        self._build_heartbeat(metrics, journal)
+        if settings.listen is not None:
+            self.server = self._window(settings.listen)
+            parts.append(Part("windows", "a daemon that still waits can say so", self.server.start, self.server.stop))
+        parts.append(self._background("caches", "what decisions read", self._keep_caches, self._flush_events))
+        parts.append(self._background("heartbeat", "last to start, first to stop", self._begin, self._drain))
+        return parts
+
+    def _source_of_hpas(self) -> Part:
+        if self.settings.manifests is None:
+            self.hpas = self.cluster.hpas
+            return Part("hpas", "the API server's, kept by the caches", _nothing, _nothing)
+        files = folder.Folder(self.settings.manifests, self.clock)
+        self.hpas = files
+        return self._background("hpas", "a folder needs nobody else", files.run, _nothing)
+
+    def _build_heartbeat(self, metrics: fanout.Gatherer, journal: recording.Journal | None) -> None:
+        settings, period = self.settings, self.settings.sync_period.total_seconds()
+        ways = Ways(
+            tunables=settings.tunables,
+            patience=period * _PATIENCE,
+            owned=settings.manifests is None,
+            dry_run=settings.dry_run,
+        )
+        reconciler = Reconciler(
+            ways=ways,
+            clock=self.clock,
+            world=self.cluster,
+            metrics=metrics,
+            store=self.store,
+            claims=Claims(),
+            telemetry=self.telemetry,
+            journal=journal,
+        )
+        self.controller = Controller(
+            self.hpas, reconciler, self.telemetry, self.clock, period=period, workers=settings.workers
+        )
+
+    def _window(self, address: tuple[str, int]) -> server.Server:
+        return server.Server(
+            address, source=self.hpas, store=self.store, telemetry=self.telemetry, unready=self.unready
+        )
+
+    def _background(
+        self,
+        name: str,
+        why: str,
+        main: Callable[[], Coroutine[Any, Any, None]],
+        before_end: Callable[[], Awaitable[object]],
+    ) -> Part:
+        """A part that runs as a task; stopping it does `before_end`, then cancels it."""
+
+        async def start() -> None:
+            self._tasks[name] = asyncio.create_task(main(), name=name)
+            self._tasks[name].add_done_callback(self._ended)
+
+        async def stop() -> None:
+            await before_end()
+            task = self._tasks.pop(name, None)
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+        return Part(name, why, start, stop)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("bug: a part of hpad failed", part=task.get_name(), error=repr(task.exception()))
+            self._failed.set()
+
+    async def _keep_caches(self) -> None:
+        await self.cluster.run()
+
+    async def _begin(self) -> None:
+        """Let the heart beat as soon as everything it needs is known; until then say, now and then, what is missing."""
+        saying = asyncio.create_task(self._say_waiting())
+        try:
+            await self.cluster.ready()
+            await self.hpas.synced.wait()
+        finally:
+            saying.cancel()
+        self.controller.start()
+        self._beating.set()
+        self._log.info("heartbeat starts", hpas=sum(1 for _ in self.hpas.values()), url=self._url)
+
+    async def _say_waiting(self) -> None:
+        pause = _FIRST_WORD
+        while True:
+            await self.clock.sleep(pause)
+            self._log.warning("still waiting for the cluster", troubles=self.cluster.troubles)
+            pause = _NEXT_WORD
+
+    async def _drain(self) -> None:
+        await self.controller.stop(DRAIN_SECONDS)
+
+    async def _flush_events(self) -> None:
+        try:
+            async with asyncio.timeout(_FLUSH_SECONDS):
+                await self.cluster.recorder.flush()
+        except TimeoutError:
+            self._log.warning("some events were not written")
+
+    @property
+    def _url(self) -> str | None:
+        return self.server.url if self.server is not None else None
+
+    def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
+        self.telemetry.answered(source, seconds, None if error is None else error.blame)
+
+    def _refresh_series(self) -> None:
+        for resource, seconds in self.cluster.staleness().items():
+            self.telemetry.stale(resource, seconds)
+
+
+async def _nothing() -> None:
+    """Neither to be started nor to be stopped."""

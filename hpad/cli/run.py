@@ -1,0 +1,154 @@
+"""`hpad run`: the daemon."""
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hpad import app, logs, process, settings
+from hpad.kube import config
+from hpad.serve import server
+from hpad.store import recording
+
+_DESCRIPTION = """\
+Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
+SIGTERM or SIGINT. The HPAs are those of the API server, or those of the files of a folder (--manifests).
+
+Turn the built-in controller off first (kube-controller-manager --controllers=*,-horizontal-pod-autoscaler-controller),
+or use --manifests where that is not possible: two controllers must not own the same HPA.
+"""
+_EPILOG = """\
+Settings come from --config, then from the environment (HPAD_SYNC_PERIOD=5s for --sync-period=5s, and so on), then from
+flags; the later one wins. HPAD_RABBITMQ_URL (with HPAD_RABBITMQ_USERNAME and HPAD_RABBITMQ_PASSWORD_FILE) makes the
+metrics queue_messages, queue_messages_ready and queue_messages_unacknowledged of that broker available.
+
+examples:
+  hpad run --kubeconfig ~/.kube/config --dry-run     see what would be decided; nothing is written
+  hpad run --namespace shop --hpa-selector autoscaler=hpad
+  hpad run --manifests ./hpas --record ./records     HPAs from files; keep records for `hpad replay`
+"""
+
+
+class _Flag(argparse.Action):
+    """Keep the flag as it was typed beside its value, so that an error can name it; a flag given twice adds a comma."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        held = namespace.flags.get(self.dest)
+        joined = f"{held[1]},{values}" if held is not None and self.dest in ("namespaces", "feature_gates") else values
+        namespace.flags = {**namespace.flags, self.dest: (option, joined)}
+
+
+_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("kubeconfig", "FILE", "else $KUBECONFIG, ~/.kube/config, or the pod's service account", ("--kubeconfig",)),
+    ("context", "NAME", "a context of the kubeconfig (default: its current one)", ("--context",)),
+    ("namespaces", "NAME", "only this namespace; may be given several times (default: all)", ("-n", "--namespace")),
+    ("hpa_selector", "LABELS", "only HPAs with these labels, e.g. autoscaler=hpad", ("--hpa-selector",)),
+    ("manifests", "DIR", "HPAs from the files of this folder instead of the API server's", ("--manifests",)),
+    ("record", "DIR", "write what every decision saw and did, for `hpad replay`", ("--record",)),
+    ("listen", "HOST:PORT", "metrics, health, JSON, status page (127.0.0.1:8473); none: not at all", ("--listen",)),
+    ("log_level", "LEVEL", "debug, info (default), warning or error", ("--log-level",)),
+    ("log_format", "FORMAT", "text, json or auto (default): text on a terminal", ("--log-format",)),
+)
+_ORIGINAL_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    (
+        "sync_period",
+        "DURATION",
+        "reconcile every HPA once in this time (15s)",
+        ("--sync-period", "--horizontal-pod-autoscaler-sync-period"),
+    ),
+    (
+        "workers",
+        "N",
+        "reconciles at a time (64)",
+        ("--workers", "--concurrent-horizontal-pod-autoscaler-syncs"),
+    ),
+    (
+        "tolerance",
+        "FRACTION",
+        "how far a metric may be off its goal without scaling (0.1)",
+        ("--tolerance", "--horizontal-pod-autoscaler-tolerance"),
+    ),
+    (
+        "downscale_stabilization",
+        "DURATION",
+        "window of HPAs whose behavior sets none (5m)",
+        ("--downscale-stabilization", "--horizontal-pod-autoscaler-downscale-stabilization"),
+    ),
+    (
+        "cpu_initialization_period",
+        "DURATION",
+        "how long a pod's CPU is judged with care after its start (5m)",
+        ("--cpu-initialization-period", "--horizontal-pod-autoscaler-cpu-initialization-period"),
+    ),
+    (
+        "initial_readiness_delay",
+        "DURATION",
+        "how long a pod that was never ready counts as starting (30s)",
+        ("--initial-readiness-delay", "--horizontal-pod-autoscaler-initial-readiness-delay"),
+    ),
+    ("feature_gates", "A=BOOL,…", "e.g. HPAScaleToZero=true", ("--feature-gates",)),
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to argparse's subparsers."""
+    parser = commands.add_parser(
+        "run",
+        help="run the daemon",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
+    for field, metavar, text, names in _FLAGS:
+        parser.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
+    parser.add_argument("--dry-run", action="store_true", help="decide and say so, but write nothing")
+    pace = parser.add_argument_group("pace and decisions (kube-controller-manager's own flags work, too)")
+    for field, metavar, text, names in _ORIGINAL_FLAGS:
+        pace.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
+    parser.set_defaults(run=run, flags={})
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 after an orderly stop, 1 if the daemon failed, 2 if it could not start as told."""
+    try:
+        told = read_settings(args)
+    except settings.SettingsError as error:
+        print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
+        return 2
+    logs.configure(told.log_level, told.log_format)
+    try:
+        with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+            runner.run(_serve(told))
+    except (config.ConfigError, server.ServeError, recording.RecordError) as error:
+        print(f"hpad: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def read_settings(args: argparse.Namespace) -> settings.Settings:
+    """The settings that file, environment and flags add up to; raises SettingsError."""
+    named = os.environ.get("HPAD_CONFIG")
+    file = args.config or (Path(named) if named else None)
+    flags = dict(args.flags)
+    if args.dry_run:
+        flags["dry_run"] = ("--dry-run", True)
+    return settings.load(file, os.environ, flags)
+
+
+async def _serve(told: settings.Settings) -> None:
+    daemon = app.App(told)
+    notifier = process.Notifier()
+    async with process.stop_on_signals() as stop:
+        notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready))
+        gc.freeze()  # what is loaded by now stays: there is no need to look through it again and again
+        try:
+            await daemon.run(stop)
+        finally:
+            notifier.tell("STOPPING=1")
+            notifying.cancel()

@@ -1,0 +1,114 @@
+"""The flight recorder: each reconcile's inputs and outputs on disk, readable by `hpad replay`.
+
+A file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is one whole scenario: it grows by a step per
+reconcile, in place, and is complete after every one of them. The next line begins after a day's worth of steps, or when
+the set of rival HPAs changes (the format has it once per scenario); its replay starts without the earlier history.
+"""
+
+import asyncio
+from collections import deque
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from hpad.clock import Clock
+from hpad.model.hpa import HorizontalPodAutoscalerSpec
+from hpad.model.key import Key
+from hpad.store import scenario
+
+_LONGEST = 5760
+_QUEUED = 10_000
+_TAIL = b"]}\n"
+
+
+class RecordError(Exception):
+    """The folder of the records cannot be written to; the message names it and says why."""
+
+
+class _File(msgspec.Struct):
+    """A file being written, and the scenario at its end."""
+
+    path: Path
+    scenarios: int = 0
+    steps: int = 0
+    rivals: tuple[str, ...] = ()
+    spec: HorizontalPodAutoscalerSpec | None = None
+
+
+class Journal:
+    """Takes reconciles at once (`note`) and writes them in a thread; what cannot be written is reported."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._queue: deque[scenario.Reconciled] = deque(maxlen=_QUEUED)
+        self._filled = asyncio.Event()
+        self._files: dict[Key, _File] = {}
+        self._writer: asyncio.Task[None] | None = None
+        self._started = ""
+        self._closing = False
+        self._log = structlog.get_logger("hpad.record")
+
+    async def start(self) -> None:
+        """Raises RecordError."""
+        try:
+            await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot record to {self._folder}: {error.strerror or error}") from None
+        self._started = f"{self._clock.now():%Y%m%dT%H%M%SZ}"
+        self._writer = asyncio.create_task(self._write())
+
+    async def stop(self) -> None:
+        """Write what is left."""
+        self._closing = True
+        self._filled.set()
+        if self._writer is not None:
+            await self._writer
+
+    def note(self, done: scenario.Reconciled) -> None:
+        """Take a reconcile; never waits."""
+        if len(self._queue) == _QUEUED:
+            self._log.warning("the disk is too slow: a reconcile is not recorded")
+        self._queue.append(done)
+        self._filled.set()
+
+    async def _write(self) -> None:
+        while self._queue or not self._closing:
+            if not self._queue:
+                self._filled.clear()
+                await self._filled.wait()
+                continue
+            done = self._queue.popleft()
+            try:
+                await asyncio.to_thread(self._append, done)
+            except OSError as error:
+                self._log.error("not recorded", hpa=str(done.view.hpa.metadata.key), error=str(error))
+
+    def _append(self, done: scenario.Reconciled) -> None:
+        """Runs in a thread, one call at a time."""
+        key = done.view.hpa.metadata.key
+        file = self._files.get(key)
+        if file is None:
+            name = f"{key.namespace}.{key.name}.{self._started}.jsonl"
+            file = self._files[key] = _File(self._folder / name)
+        if file.steps in (0, _LONGEST) or file.rivals != done.view.rivals:
+            self._begin(file, done)
+        else:
+            self._grow(file, done)
+        file.spec = done.view.hpa.spec
+
+    def _begin(self, file: _File, done: scenario.Reconciled) -> None:
+        head = msgspec.json.encode(scenario.head(done, f"{file.path.stem}-{file.scenarios}"))
+        step = msgspec.json.encode(scenario.step(done, new_spec=False))
+        with file.path.open("ab") as out:
+            out.write(head[:-1] + b',"steps":[' + step + _TAIL)
+        file.scenarios, file.steps, file.rivals = file.scenarios + 1, 1, done.view.rivals
+
+    def _grow(self, file: _File, done: scenario.Reconciled) -> None:
+        """Put the step where the line's end was: one write, so that a reader sees the line whole."""
+        step = msgspec.json.encode(scenario.step(done, new_spec=done.view.hpa.spec != file.spec))
+        with file.path.open("r+b") as out:
+            out.seek(-len(_TAIL), 2)
+            out.write(b"," + step + _TAIL)
+        file.steps += 1
