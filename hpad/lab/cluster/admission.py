@@ -1,26 +1,92 @@
-"""HPAs on their way in and out: defaulting, validation and the versions v1 and v2 of one object.
+"""HPAs on their way in and out: defaulting, validation, and the versions v1 and v2 of one object.
 
-Objects are stored as autoscaling/v2.
+Objects are stored as autoscaling/v2. All rules are those of `hpad.model`; other kinds pass through.
 """
 
-from typing import Any
+from typing import Any, Final
 
+import msgspec
+
+from hpad.lab.cluster import errors
 from hpad.lab.cluster.resources import HPAS, Object, Resource
+from hpad.model import conversion, defaults, fields, hpa, meta, validation
+from hpad.model.conversion import v1
+
+_FILLED: Final = {"v1": defaults.with_minimum_and_metrics, "v2": defaults.defaulted}
+"""What each version fills in before it validates; what is stored has all of v2's defaults."""
 
 
-def admit(resource: Resource, obj: Object) -> Object:
+def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Object:
     """The object in its stored version, defaulted; raises ApiError 400 or 422 for an HPA that is wrong."""
-    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+    stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+    if resource != HPAS:
+        return stored
+    decoded = _decoded(obj)
+    filled = _FILLED[_version(obj)](decoded)
+    faults = validation.validate(filled, scale_to_zero=scale_to_zero)
+    if faults:
+        raise _refusal(filled.metadata.name, faults)
+    spec = hpa.to_builtins(defaults.defaulted(filled).spec)
+    return {**stored, "metadata": _metadata(obj, decoded.metadata), "spec": spec}
 
 
 def admit_status(resource: Resource, obj: Object) -> Object:
-    """A body of PUT on `/status` in the stored version; its spec is not looked at."""
-    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+    """A body of PUT on `/status` in the stored version; its spec is not looked at. Raises ApiError 400 or 422."""
+    stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+    if resource != HPAS:
+        return stored
+    status = _decoded({**obj, "spec": {}}).status
+    counts = {"currentReplicas": status.current_replicas, "desiredReplicas": status.desired_replicas}
+    faults = [
+        fields.invalid(f"status.{name}", count, "must be greater than or equal to 0")
+        for name, count in counts.items()
+        if count < 0
+    ]
+    if faults:
+        raise _refusal((obj.get("metadata") or {}).get("name", ""), faults)
+    return {**stored, "status": hpa.to_builtins(status)}
 
 
 def present(resource: Resource, obj: Object, version: str) -> Object:
     """A stored object as a client of `version` (`v1`, `v2`) sees it, kind and apiVersion first."""
     rest: dict[str, Any] = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
-    if resource == HPAS:
-        rest.setdefault("status", {"desiredReplicas": 0, "currentMetrics": None})
+    if resource == HPAS and version == "v1":
+        old = conversion.to_v1(hpa.from_builtins(obj))
+        shown = hpa.to_builtins(old)
+        metadata = _metadata(obj, old.metadata)
+        rest = {**rest, "metadata": metadata, "spec": shown["spec"], "status": shown["status"]}
     return {"kind": resource.kind, "apiVersion": resource.group_version(version), **rest}
+
+
+def empty_status() -> Object:
+    """The status of an HPA that no controller has seen yet."""
+    return dict(hpa.to_builtins(hpa.HorizontalPodAutoscalerStatus()))
+
+
+def _decoded(obj: Object) -> hpa.HorizontalPodAutoscaler:
+    version = _version(obj)
+    try:
+        if version == "v1":
+            return conversion.from_v1(msgspec.convert(obj, v1.HorizontalPodAutoscaler, dec_hook=hpa.dec_hook))
+        return hpa.from_builtins(obj)
+    except (msgspec.ValidationError, ValueError) as problem:
+        message = f'{hpa.KIND} in version "{version}" cannot be handled as a {hpa.KIND}: {problem}'
+        raise errors.bad_request(message) from problem
+
+
+def _version(obj: Object) -> str:
+    return str(obj.get("apiVersion") or hpa.API_VERSION).rpartition("/")[2]
+
+
+def _metadata(obj: Object, converted: meta.ObjectMeta) -> Object:
+    """The whole metadata, with the annotations as the conversion left them."""
+    metadata = dict(obj.get("metadata") or {})
+    metadata.pop("annotations", None)
+    if converted.annotations:
+        metadata["annotations"] = converted.annotations
+    return metadata
+
+
+def _refusal(name: str, faults: list[fields.FieldError]) -> errors.ApiError:
+    causes = [errors.Cause(fault.field, fault.type, fault.message.removeprefix(f"{fault.field}: ")) for fault in faults]
+    return errors.invalid(hpa.KIND, HPAS.group, name, causes)

@@ -42,6 +42,8 @@ class Cluster:
     - `controllers`: whether workloads make pods at all.
     - `sampling_seconds`: how often usage is read; two samples make the first metrics of a pod.
     - `grace_seconds`: at most so long may pods take to stop when the cluster stops.
+    - `scale_to_zero`: the feature gate HPAScaleToZero of the API server: minReplicas may be 0.
+    - `kinds`: more kinds to serve, as CustomResourceDefinitions would add them.
     - `directory`: for working folders and logs of containers; by default a temporary one, removed at the end.
     """
 
@@ -57,6 +59,7 @@ class Cluster:
         bookmark_seconds: float = 60.0,
         grace_seconds: float = 5.0,
         history_limit: int = 20_000,
+        scale_to_zero: bool = False,
         directory: Path | None = None,
         kinds: Iterable[Resource] = (),
         clock: clocks.Clock | None = None,
@@ -64,7 +67,7 @@ class Cluster:
         self.clock = clock or clocks.SystemClock()
         self.store = store.Store(history_limit)
         self.registry = resources.Registry((*resources.BUILT_IN, *kinds))
-        self.writer = writes.Writer(self.store, self.clock)
+        self.writer = writes.Writer(self.store, self.clock, scale_to_zero)
         self.hub = watches.Hub(self.store, bookmark_seconds)
         self.log = journal.Journal()
         self.faults = faults.Faults(self.hub, self.clock)
@@ -154,6 +157,7 @@ class Cluster:
     def apply(self, manifest: Object) -> Object:
         """Create an object, or merge a manifest into the one that is there; its namespace is made as needed.
 
+        A status in the manifest is written as well, which through the API takes a second request.
         Raises ApiError as the API would, 404 for a kind that is not served.
         """
         resource, version = self._resource(manifest)
@@ -163,8 +167,13 @@ class Cluster:
             self.writer.create(resources.NAMESPACES, "", {"metadata": {"name": namespace}})
         old = self.store.find(resource, namespace, metadata.get("name", ""))
         if old is None:
-            return copy.deepcopy(self.writer.create(resource, namespace, manifest))
-        return copy.deepcopy(self.writer.patch(resource, old, version, patches.APPLY, manifest))
+            made = self.writer.create(resource, namespace, manifest)
+        else:
+            made = self.writer.patch(resource, old, version, patches.APPLY, manifest)
+        if resource.has_status and "status" in manifest:
+            patch = {"status": manifest["status"]}
+            made = self.writer.patch(resource, made, version, patches.MERGE, patch, "status")
+        return copy.deepcopy(made)
 
     def _resource(self, manifest: Object) -> tuple[Resource, str]:
         api_version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")

@@ -104,14 +104,15 @@ class DeploymentController:
         """Old sets down as far as availability allows, those pods that are not available first."""
         in_old = sum(each["spec"]["replicas"] for each in old)
         unavailable_new = new["spec"]["replicas"] - _available(new)
-        budget = in_old + new["spec"]["replicas"] - least - unavailable_new
+        budget = max(0, in_old + new["spec"]["replicas"] - least - unavailable_new)
         left = {each["metadata"]["name"]: each["spec"]["replicas"] for each in old}
         for each in old:
             unhealthy = min(budget, each["spec"]["replicas"] - _available(each))
             if unhealthy > 0:
                 left[each["metadata"]["name"]] -= unhealthy
                 budget -= unhealthy
-        spare = _available(new) + sum(_available(each) for each in old) - least
+        # what is counted as available may lag behind what was decided already: hence the budget as well
+        spare = min(budget, _available(new) + sum(_available(each) for each in old) - least)
         for each in old:
             step = min(left[each["metadata"]["name"]], max(0, spare))
             left[each["metadata"]["name"]] -= step

@@ -94,17 +94,17 @@ def _aggregated(registry: Registry, *, core: bool) -> Object:
 
 
 def _version(registry: Registry, group: str, version: str) -> Object:
-    resources = [_aggregated_entry(resource, version) for resource in registry.in_version(group, version)]
+    resources = [_aggregated_entry(resource) for resource in registry.in_version(group, version)]
     return {"version": version, "resources": resources, "freshness": "Current"}
 
 
-def _aggregated_entry(resource: Resource, version: str) -> Object:
-    own = {"group": resource.group, "version": version, "kind": resource.kind}
+def _aggregated_entry(resource: Resource) -> Object:
+    own = {"group": "", "version": "", "kind": resource.kind}  # empty: as the list says
     entry: Object = {
         "resource": resource.plural,
         "responseKind": own,
         "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": resource.kind.lower(),
+        "singularResource": "" if resource.virtual else resource.kind.lower(),
         "verbs": list(resource.verbs),
     }
     if resource.short_names:

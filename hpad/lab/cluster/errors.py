@@ -127,9 +127,9 @@ def too_large_version(wanted: int, current: int) -> ApiError:
 
 
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422 with one cause a field; several are listed in brackets in the message."""
-    listed = ", ".join(str(cause) for cause in causes)
-    what = f"[{listed}]" if len(causes) > 1 else listed
+    """422 with one cause a fault; the message tells each once, several in brackets."""
+    told = list(dict.fromkeys(map(str, causes)))
+    what = f"[{', '.join(told)}]" if len(told) > 1 else told[0]
     qualified = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {"name": name} if name else {}
     if group:

@@ -58,7 +58,14 @@ class Resource:
 
 PODS = Resource("", ("v1",), "pods", "Pod", short_names=("po",), categories=("all",))
 NAMESPACES = Resource(
-    "", ("v1",), "namespaces", "Namespace", namespaced=False, short_names=("ns",), has_generation=False
+    "",
+    ("v1",),
+    "namespaces",
+    "Namespace",
+    namespaced=False,
+    short_names=("ns",),
+    has_generation=False,
+    verbs=tuple(verb for verb in WRITES if verb != "deletecollection"),
 )
 REPLICATION_CONTROLLERS = Resource(
     "",

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from hpad.lab.cluster import errors, selectors
-from hpad.lab.cluster.resources import Object, Resource
+from hpad.lab.cluster import admission, errors, selectors
+from hpad.lab.cluster.resources import HPAS, NAMESPACES, Object, Resource
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated names: no vowels, so that no words come out."""
@@ -31,6 +31,11 @@ def random_suffix(length: int = 5) -> str:
     return "".join(random.choices(SUFFIX, k=length))
 
 
+def placed(resource: Resource, obj: Object, namespace: str) -> Object:
+    """The object in the namespace of its URL; raises ApiError 400 when it names another one."""
+    return {**obj, "metadata": _checked_metadata(resource, obj, namespace)}
+
+
 def prepare_new(resource: Resource, obj: Object, namespace: str, now: datetime) -> Object:
     """A body of POST made ready to store; raises ApiError 400 or 422."""
     obj = copy.deepcopy(obj)
@@ -44,6 +49,8 @@ def prepare_new(resource: Resource, obj: Object, namespace: str, now: datetime) 
     if resource.has_generation:
         metadata["generation"] = 1
     obj["metadata"] = metadata
+    if resource.has_status:
+        obj.pop("status", None)
     set_defaults(resource, obj)
     check(resource, obj)
     return obj
@@ -118,7 +125,9 @@ def set_defaults(resource: Resource, obj: Object) -> None:
     elif resource.kind in _WORKLOADS and isinstance(spec, dict):
         _default_workload(resource.kind, spec)
         obj.setdefault("status", {"replicas": 0} if resource.kind != "Deployment" else {})
-    elif resource.kind == "Namespace":
+    elif resource == HPAS:
+        obj.setdefault("status", admission.empty_status())
+    elif resource == NAMESPACES:
         obj.setdefault("status", {"phase": "Active"})
 
 

@@ -28,10 +28,12 @@ class Writer:
 
     store: Store
     clock: clocks.Clock
+    scale_to_zero: bool = False
 
     def create(self, resource: Resource, namespace: str, body: Object, *, dry_run: bool = False) -> Object:
         """Raises ApiError 400, 404 (no such namespace), 409 or 422."""
-        admitted = admission.admit(resource, body)
+        placed = strategy.placed(resource, body, namespace)
+        admitted = admission.admit(resource, placed, scale_to_zero=self.scale_to_zero)
         new = strategy.prepare_new(resource, admitted, namespace, self.clock.now())
         if resource.namespaced:
             self.store.get(NAMESPACES, "", namespace)
@@ -44,7 +46,10 @@ class Writer:
         if subresource == "status":
             admitted = admission.admit_status(resource, body)
             return self.store.update(resource, strategy.prepare_status(resource, admitted, old))
-        return self._settle(resource, strategy.prepare_update(resource, admission.admit(resource, body), old))
+        body = strategy.placed(resource, body, key_of(old)[0])
+        strategy.check_identity(resource, body["metadata"], old)
+        admitted = admission.admit(resource, body, scale_to_zero=self.scale_to_zero)
+        return self._settle(resource, strategy.prepare_update(resource, admitted, old))
 
     def patch(
         self, resource: Resource, old: Object, version: str, media_type: str, patch: Any, subresource: str = ""
