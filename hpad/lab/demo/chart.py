@@ -36,7 +36,7 @@ def chart(points: Sequence[Point], width: int, style: Style, *, label: str = "",
     lines = [*_bars(replicas, rows, style), *_axis(columns, span, style)]
     if label:
         readings = _columns(points, columns, span, lambda point: point.reading or 0.0)
-        lines.append(f"{label:>{MARGIN - 2}.{MARGIN - 2}}  {style.reading(_curve(readings))}".rstrip())
+        lines.append(f"{label:>{MARGIN - 2}.{MARGIN - 2}}  {style.reading(_curve(readings).rstrip())}".rstrip())
     return lines
 
 

@@ -1,37 +1,19 @@
-"""One half of the demo: watch an HPA, its replicas and its metric until something is true, and show it all the while."""
+"""One half of the demo: look at an HPA, its replicas and its metric until something is true, showing it all along."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from hpad.clock import Clock
 from hpad.lab.demo import table
 from hpad.lab.demo.chart import Point
 from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo.report import Rescale, Result
 from hpad.lab.demo.screen import Screen
+from hpad.lab.demo.stage import Stage
 from hpad.lab.demo.view import Frame, Note
 from hpad.model.hpa import HorizontalPodAutoscaler
 
 LOOK_EVERY = 0.2
 SHOW_EVERY = 1.0
-
-
-class Stage(Protocol):
-    """Where things are to be seen: the API server's objects, the real processes, and hpad's own words."""
-
-    clock: Clock
-
-    def hpa(self, name: str) -> HorizontalPodAutoscaler | None:
-        """The HPA as the API server has it."""
-        ...
-
-    def processes(self, name: str) -> int:
-        """How many pods of a Deployment run as processes now."""
-        ...
-
-    def decision(self, name: str) -> tuple[object, str]:
-        """When (or None) and what hpad decided last, as one sentence."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -45,20 +27,21 @@ class Moment:
     reading: float | None = None
 
 
-@dataclass(frozen=True)
-class Rescale:
-    """One change of the replica count, with hpad's sentence for it and what the table showed when it was decided."""
+@dataclass
+class Times:
+    """When the load came, when it was over and when the replicas were back, in seconds since the half began."""
 
-    at: float
-    before: int
-    after: int
-    targets: str
-    sentence: str
+    load: float | None = None
+    over: float | None = None
+    back: float | None = None
 
 
 @dataclass
 class Half:
-    """`name` is the name of the Deployment and of its HPA; `label` says in one word what the metric is."""
+    """`name` is the name of the Deployment and of its HPA; `label` says in one word what the metric is.
+
+    `aside` is asked for one more line to show, each time.
+    """
 
     stage: Stage
     screen: Screen
@@ -66,6 +49,7 @@ class Half:
     title: str
     label: str
     unit: str = ""
+    aside: Callable[[], str] = str
     points: list[Point] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     rescales: list[Rescale] = field(default_factory=list)
@@ -107,7 +91,7 @@ class Half:
     def look(self) -> Moment:
         """See what there is, remember it, and show it if it is time."""
         hpa = self.stage.hpa(self.name)
-        processes = self.stage.processes(self.name)
+        processes = len(self.stage.processes(self.name))
         moment = Moment(self.now, processes)
         if hpa is not None:
             wanted, reading = hpa.status.desired_replicas, table.reading(hpa)
@@ -125,6 +109,29 @@ class Half:
         highest = max((point.reading or 0.0 for point in self.points), default=0.0)
         return f"{self.label} {highest:.0f}{self.unit}"
 
+    def result(self, heading: str, times: Times, problem: str, *, consumers: int | None = None) -> Result:
+        """What this half came to."""
+        counts = [point.replicas for point in self.points if point.replicas] or [0]
+        ups = [each for each in self.rescales if each.after > each.before]
+        peak_at = next(point.at for point in self.points if point.replicas == max(counts)) if self.points else 0.0
+        return Result(
+            name=self.name,
+            heading=heading,
+            label=self.chart_label(),
+            points=self.points,
+            rescales=self.rescales,
+            decisions=self.decisions,
+            start=counts[0],
+            peak=max(counts),
+            end=counts[-1],
+            reading=ups[0].targets if ups else "",
+            reacted=ups[0].at - times.load if ups and times.load is not None else None,
+            peaked=peak_at - times.load if ups and times.load is not None else None,
+            returned=times.back - times.over if times.back is not None and times.over is not None else None,
+            consumers=consumers,
+            problem=problem,
+        )
+
     def _count_decisions(self) -> None:
         decided, self._sentence = self.stage.decision(self.name)
         if decided != self._decided:
@@ -140,7 +147,9 @@ class Half:
 
     def _show(self, hpa: HorizontalPodAutoscaler | None) -> None:
         rows = [table.row(hpa, self.stage.clock.now())] if hpa else []
-        frame = Frame(self.title, self.now, rows, self._sentence, self.notes, self.points, self.chart_label())
+        frame = Frame(
+            self.title, self.now, rows, self._sentence, self.aside(), self.notes, self.points, self.chart_label()
+        )
         self.screen.show(frame)
 
     def _seen(self, moment: Moment) -> str:

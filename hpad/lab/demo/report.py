@@ -6,9 +6,19 @@ from typing import Any
 
 from hpad.lab.demo import chart
 from hpad.lab.demo.chart import Point
-from hpad.lab.demo.half import Rescale
 from hpad.lab.demo.style import Style
 from hpad.lab.demo.view import clock_time
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """One change of the replica count, with hpad's sentence for it and what the table showed when it was decided."""
+
+    at: float
+    before: int
+    after: int
+    targets: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,10 @@ def _result(result: Result, style: Style) -> list[str]:
     if result.returned is not None:
         facts.append(f"back {result.returned:.1f} s after it was over")
     lines = [f"  {style.bold(result.name)}  {path} replicas: {', '.join(facts)}"]
-    for each in result.rescales:
-        lines.append(f"    {style.dim(clock_time(each.at))}  {each.before} → {each.after}  {each.sentence}")
+    lines += [
+        f"    {style.dim(clock_time(each.at))}  {each.before} → {each.after}  {each.sentence}"
+        for each in result.rescales
+    ]
     return lines
 
 

@@ -22,12 +22,17 @@ class Note:
 
 @dataclass(frozen=True)
 class Frame:
-    """One moment of one half. `rows` are the cells of the table, `decision` the last decision as one sentence."""
+    """One moment of one half.
+
+    `rows` are the cells of the table, `decision` the last decision as one sentence, `aside` what the machine itself
+    says (the processes, the broker), `label` names the metric in the chart.
+    """
 
     title: str
     at: float
     rows: Sequence[Sequence[str]]
     decision: str
+    aside: str
     notes: Sequence[Note]
     points: Sequence[Point]
     label: str
@@ -44,7 +49,7 @@ def live(frame: Frame, width: int, height: int, style: Style) -> list[str]:
 
     Never more than `height` - 1 lines (the cursor needs one) and never wider than `width`; the chart gives way first.
     """
-    top = [*_title(frame, width, style), "", *_table(frame, width, style), *_decision(frame, width, style), ""]
+    top = [*_title(frame, width, style), "", *_table(frame, width, style), *_words(frame, width, style), ""]
     notes = [*_notes(frame, width, style), ""]
     room = height - 1 - len(top) - len(notes) - 3
     drawn = (
@@ -55,7 +60,7 @@ def live(frame: Frame, width: int, height: int, style: Style) -> list[str]:
 
 def change(frame: Frame, width: int, style: Style) -> list[str]:
     """The block that reports a change where there is no terminal: the table and the decision, with the time."""
-    return [style.dim(f"[{clock_time(frame.at)}]"), *_table(frame, width, style), *_decision(frame, width, style)]
+    return [style.dim(f"[{clock_time(frame.at)}]"), *_table(frame, width, style), *_words(frame, width, style)]
 
 
 def note(each: Note, width: int, style: Style) -> str:
@@ -73,10 +78,12 @@ def _table(frame: Frame, width: int, style: Style) -> list[str]:
     return table.render(frame.rows, style, width=width)
 
 
-def _decision(frame: Frame, width: int, style: Style) -> list[str]:
-    """Wrapped to at most two lines."""
-    lines = textwrap.wrap(frame.decision, max(20, width - len(INDENT)), max_lines=2, placeholder=" …")
-    return [INDENT + style.reading(line) for line in lines]
+def _words(frame: Frame, width: int, style: Style) -> list[str]:
+    """The decision, wrapped to at most two lines, and the aside."""
+    room = max(20, width - len(INDENT))
+    decision = textwrap.wrap(frame.decision, room, max_lines=2, placeholder=" …")
+    aside = textwrap.wrap(frame.aside, room, max_lines=1, placeholder=" …")
+    return [*(INDENT + style.reading(line) for line in decision), *(INDENT + style.dim(line) for line in aside)]
 
 
 def _notes(frame: Frame, width: int, style: Style) -> list[str]:

@@ -2,8 +2,9 @@
 
 Usage: python -m hpad.lab.demo.workloads.load_generator PORT REQUESTS_PER_SECOND
 
-Open, so that the total work is constant however many replicas share it. Requests that would wait behind too many
-others are left out: a machine that was busy for a moment must not show as load later. Runs until it is terminated.
+It begins when a line (or the end) comes on standard input, so that starting up is not part of the load, and runs until
+it is terminated. Open, so that the total work is constant however many replicas share it. Requests that would wait
+behind too many others are left out: a machine that was busy for a moment must not show as load later.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ async def generate(port: int, rate: float, clock: Clock) -> None:
 
 def main() -> int:
     port, rate = sys.argv[1:]
+    sys.stdin.readline()
     asyncio.run(generate(int(port), float(rate), SystemClock()))
     return 0
 

@@ -1,0 +1,104 @@
+"""`hpad demo`: see hpad scale real processes, in about two minutes."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from hpad import process
+from hpad.lab.demo.pace import LEAST, USUAL
+
+DESCRIPTION = """\
+Starts an API server, hpad, and a few real programs on this machine, and shows hpad scaling them:
+
+  cpu    php-apache, a web server that burns CPU for each request, by its CPU usage (1 to 7 replicas and back)
+  queue  worker, consumers of a real RabbitMQ queue, by the messages in it (3 to 16 consumers and back);
+         needs Debian's package rabbitmq-server and is left out where that is not installed
+
+Everything listens on 127.0.0.1 only, and all of it is gone at the end. The manifests that are applied are
+hpad/lab/demo/manifests/*.yaml; their `behavior` shortens the stabilization windows so that you need not wait.
+"""
+EPILOG = (
+    "exit status: 0 when the replicas did what they should, 1 when they did not (with the reason), 130 after Ctrl-C"
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to argparse's subparsers."""
+    parser = commands.add_parser(
+        "demo",
+        help="see real processes being scaled",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", choices=("cpu", "queue"), help="play one half alone")
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=USUAL,
+        metavar="N",
+        help=f"take about N seconds for both halves, at least {LEAST:.0f} (default {USUAL:.0f})",
+    )
+    parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
+    parser.add_argument(
+        "--keep-logs", type=Path, metavar="DIR", help="keep what hpad and the programs wrote in this folder"
+    )
+    parser.add_argument("-o", "--output", choices=("json",), help="json: one more line at the end, for machines")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if the replicas did what they should, 1 if not or where nothing could be shown, 130 when it was stopped."""
+    with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        return runner.run(_play(args))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not LEAST <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {LEAST:.0f} to 3600")
+    return seconds
+
+
+async def _play(args: argparse.Namespace) -> int:
+    from hpad.lab.demo import report, screen, show, style  # here, so that --help is quick
+
+    ink = style.Style.of(sys.stdout, os.environ, wanted=not args.no_color)
+    on = screen.of(sys.stdout, ink)
+    halves = (args.only,) if args.only else show.HALVES
+    options = show.Options(halves, args.seconds, args.keep_logs)
+    playing = asyncio.create_task(show.run(options, on))
+    _stop_on_signals(playing)
+    try:
+        played = await playing
+    except asyncio.CancelledError:
+        on.clear()
+        print("stopped; nothing is left running", file=sys.stderr)
+        return 130
+    except show.FAILURES as error:
+        on.clear()
+        print(f"hpad demo: cannot be shown here: {error}", file=sys.stderr)
+        return 1
+    on.clear()
+    width, _ = screen.terminal_size()
+    print("\n".join(report.text(played, width, ink)))
+    if args.output == "json":
+        print(json.dumps(report.machine(played)))
+    return 0 if played.ok else 1
+
+
+def _stop_on_signals(playing: "asyncio.Task[object]") -> None:
+    """The first signal cancels, which takes everything down; further ones wait for that like everybody else."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with contextlib.suppress(ValueError, RuntimeError):
+            loop.add_signal_handler(number, playing.cancel)

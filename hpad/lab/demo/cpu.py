@@ -1,0 +1,73 @@
+"""First half: a web server, scaled by the CPU that its processes really use (the Kubernetes HPA walkthrough)."""
+
+import asyncio
+
+from hpad.lab.demo import documents, load
+from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo.half import Half, Times
+from hpad.lab.demo.pace import Pace
+from hpad.lab.demo.report import Result
+from hpad.lab.demo.screen import Screen
+from hpad.lab.demo.stage import Stage
+from hpad.lab.servers import ports
+
+NAME = "php-apache"
+TITLE = "hpad demo · a web server scaled by the CPU it uses"
+RATE = 10.0
+CPU_MS = 60
+SEVERAL = 5
+"""The formula gives 7 for 305 % over 50 %; a machine that is busy with other things may leave less CPU to measure."""
+
+
+async def show(stage: Stage, screen: Screen, pace: Pace) -> Result:
+    """Run it; what goes wrong is the result's problem. Leaves no object and no process behind."""
+    half = Half(stage, screen, NAME, TITLE, "CPU", "%")
+    half.aside = lambda: _processes(stage.processes(NAME))
+    times, problem = Times(), ""
+    try:
+        await _play(stage, half, pace, times)
+    except DemoError as error:
+        problem = str(error)
+    await stage.delete(NAME)
+    return half.result("A web server scaled by CPU: replicas over time", times, problem)
+
+
+async def _play(stage: Stage, half: Half, pace: Pace, times: Times) -> None:
+    (port,) = ports.free(1)
+    environment = {"PORT": str(port), "CPU_MS": str(CPU_MS)}
+    await stage.apply(await asyncio.to_thread(documents.load, NAME, environment))
+    half.note("Deployment php-apache (1 replica, requests 200m) and its HPA (goal 50 % of that) are applied")
+    async with load.ready(port, RATE) as generator:
+        await half.until(
+            lambda moment: moment.processes == 1 and moment.reading is not None,
+            pace.patience,
+            "one php-apache with a CPU reading was to be there",
+        )
+        await half.wait(pace.rest)
+        await stage.next_metrics(NAME)
+        await generator.begin()
+        times.load = half.now
+        half.note(f"load on: {RATE:g} requests a second that cost {CPU_MS} ms of CPU each, however many share them")
+        await half.until(
+            lambda moment: moment.processes >= SEVERAL,
+            pace.patience,
+            f"at least {SEVERAL} php-apache were to run",
+        )
+        await half.wait(pace.hold)
+        await generator.end()
+    times.over = half.now
+    half.note("load off")
+    await half.until(
+        lambda moment: moment.processes == 1 == moment.wanted,
+        pace.patience,
+        "php-apache was to be back at 1",
+    )
+    times.back = half.now
+    half.note("back at 1 replica")
+    await half.wait(pace.rest)
+
+
+def _processes(pids: list[int]) -> str:
+    if not pids:
+        return ""
+    return f"{len(pids)} real process{'' if len(pids) == 1 else 'es'}: pid {', '.join(map(str, pids))}"

@@ -1,0 +1,112 @@
+"""Frames on a terminal and without one."""
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from hpad.lab.demo import screen, view
+from hpad.lab.demo.chart import Point
+from hpad.lab.demo.style import Style
+from hpad.lab.demo.view import Frame, Note
+
+ROW = ("web", "Deployment/web", "305%/50%", "1", "10", "1", "12s")
+FRAME = Frame(
+    title="a title",
+    at=12.0,
+    rows=[ROW],
+    decision="web: 1 -> 7, as cpu is at 305 % of 50 %",
+    aside="1 real process: pid 4711",
+    notes=[Note(3.0, "applied"), Note(9.0, "load on")],
+    points=[Point(at, 1, 305.0) for at in range(13)],
+    label="CPU 305%",
+)
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def size() -> tuple[int, int]:
+    return 80, 24
+
+
+@pytest.mark.parametrize("height", [5, 12, 16, 24, 60])
+@pytest.mark.parametrize("width", [40, 80, 110])
+def test_a_frame_fits_the_terminal(width: int, height: int):
+    busy = replace(FRAME, decision="a long sentence " * 30, aside="pid 1234, " * 30, notes=[Note(1, "words " * 40)] * 9)
+    lines = view.live(busy, width, height, Style())
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+
+
+def test_a_frame_tells_everything():
+    text = "\n".join(view.live(FRAME, 80, 24, Style()))
+    for part in ("a title", "0:12", "TARGETS", "305%/50%", FRAME.decision, "pid 4711", "applied", "0:09  load on", "┤"):
+        assert part in text
+
+
+def test_the_picture_does_not_jump_as_notes_come():
+    heights = {len(view.live(replace(FRAME, notes=FRAME.notes[:count]), 80, 24, Style())) for count in range(3)}
+    assert len(heights) == 1
+
+
+def test_a_terminal_is_redrawn_in_place_and_gets_its_cursor_back():
+    out = Tty()
+    on = screen.Terminal(out, Style(), size)
+    on.show(FRAME)
+    lines = out.getvalue().count("\n")
+    on.show(FRAME)
+    assert f"\x1b[{lines}F\x1b[J" in out.getvalue()
+    on.clear()
+    assert out.getvalue().endswith(screen.SHOW_CURSOR)
+
+
+def test_clearing_an_untouched_terminal_moves_nothing():
+    out = Tty()
+    screen.Terminal(out, Style(), size).clear()
+    assert out.getvalue() == screen.SHOW_CURSOR
+
+
+def test_without_a_terminal_nothing_is_repeated():
+    out = io.StringIO()
+    on = screen.Blocks(out, Style(), size)
+    on.show(FRAME)
+    once = out.getvalue()
+    on.show(replace(FRAME, at=30.0, rows=[(*ROW[:-1], "30s")]))
+    assert out.getvalue() == once
+    assert "\x1b" not in once
+    assert once.count("load on") == 1
+
+
+def test_without_a_terminal_changes_come_at_most_every_three_seconds_and_notes_at_once():
+    out = io.StringIO()
+    on = screen.Blocks(out, Style(), size)
+    on.show(FRAME)
+    changed = [(*ROW[:5], "7", "14s")]
+    on.show(replace(FRAME, at=14.0, rows=changed, notes=[*FRAME.notes, Note(14.0, "news")]))
+    assert "news" in out.getvalue()
+    assert "[0:14]" not in out.getvalue()
+    on.show(replace(FRAME, at=15.5, rows=changed))
+    assert "[0:15]" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "wanted", "colour"),
+    [
+        (Tty(), {"TERM": "xterm"}, True, True),
+        (Tty(), {"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        (Tty(), {"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        (Tty(), {"TERM": "dumb"}, True, False),
+        (Tty(), {"TERM": "xterm"}, False, False),
+        (io.StringIO(), {"TERM": "xterm"}, True, False),
+    ],
+)
+def test_colour_is_for_terminals_that_want_it(stream: io.StringIO, environ: dict[str, str], wanted: bool, colour: bool):
+    assert Style.of(stream, environ, wanted=wanted).colour is colour
+
+
+def test_the_screen_suits_the_stream():
+    assert isinstance(screen.of(Tty(), Style()), screen.Terminal)
+    assert isinstance(screen.of(io.StringIO(), Style()), screen.Blocks)

@@ -1,0 +1,114 @@
+"""The table of HPAs, as kubectl prints it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from hpad.lab.demo import table
+from hpad.lab.demo.style import Style
+from hpad.model import hpa as hpas
+from hpad.model.hpa import HorizontalPodAutoscaler
+
+BORN = datetime(2026, 1, 1, tzinfo=UTC)
+CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+}
+CPU_NOW = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "current": {"averageUtilization": 305, "averageValue": "610m"}},
+}
+
+
+def external(target: dict[str, str]) -> dict[str, Any]:
+    return {"type": "External", "external": {"metric": {"name": "queue_messages"}, "target": target}}
+
+
+def external_now(current: dict[str, str]) -> dict[str, Any]:
+    return {"type": "External", "external": {"metric": {"name": "queue_messages"}, "current": current}}
+
+
+def hpa(metrics: list[Any], current: list[Any] | None) -> HorizontalPodAutoscaler:
+    return hpas.from_builtins(
+        {
+            "metadata": {"name": "web", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+                "minReplicas": 1,
+                "maxReplicas": 10,
+                "metrics": metrics,
+            },
+            "status": {"currentReplicas": 7, "desiredReplicas": 7, "currentMetrics": current},
+        }
+    )
+
+
+VALUE = external({"type": "Value", "value": "15"})
+AVERAGE = external({"type": "AverageValue", "averageValue": "15"})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "current", "shown"),
+    [
+        ([CPU], [CPU_NOW], "305%/50%"),
+        ([CPU], None, "<unknown>/50%"),
+        ([CPU], [{"type": ""}], "<unknown>/50%"),
+        ([VALUE], [external_now({"value": "80"})], "80/15"),
+        ([AVERAGE], [external_now({"averageValue": "26667m"})], "26667m/15 (avg)"),
+        ([CPU, VALUE], [CPU_NOW, external_now({"value": "80"})], "305%/50%, 80/15"),
+        ([CPU, VALUE], [CPU_NOW], "305%/50%, <unknown>/15"),
+        ([], None, "<none>"),
+    ],
+)
+def test_targets(metrics: list[Any], current: list[Any] | None, shown: str):
+    assert table.targets(hpa(metrics, current)) == shown
+
+
+@pytest.mark.parametrize(
+    ("current", "number"),
+    [
+        ([CPU_NOW], 305),
+        ([external_now({"value": "80"})], 80),
+        ([external_now({"value": "0"})], 0),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_the_reading_is_a_number_and_missing_is_not_zero(current: list[Any] | None, number: float | None):
+    assert table.reading(hpa([CPU], current)) == number
+
+
+def test_a_row_has_a_cell_for_each_heading():
+    row = table.row(hpa([CPU], [CPU_NOW]), BORN + timedelta(seconds=34))
+    assert dict(zip(table.HEADINGS, row, strict=True)) == {
+        "NAME": "web",
+        "REFERENCE": "Deployment/web",
+        "TARGETS": "305%/50%",
+        "MINPODS": "1",
+        "MAXPODS": "10",
+        "REPLICAS": "7",
+        "AGE": "34s",
+    }
+
+
+def test_columns_stand_under_their_headings():
+    rows = [table.row(hpa([CPU], [CPU_NOW]), BORN), table.row(hpa([CPU, AVERAGE], None), BORN)]
+    head, *lines = table.render(rows, Style())
+    for line in lines:
+        assert line.index("Deployment") == head.index("REFERENCE")
+        assert line[head.index("REPLICAS")] == "7"
+
+
+def test_a_narrow_terminal_narrows_the_gaps_first():
+    rows = [table.row(hpa([CPU], [CPU_NOW]), BORN)]
+    assert all(len(line) <= 72 for line in table.render(rows, Style(), width=72))
+    assert "305%/50%" in table.render(rows, Style(), width=72)[1]
+    assert all(len(line) <= 30 for line in table.render(rows, Style(), width=30))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0s"), (-3, "0s"), (119.9, "119s"), (120, "2m"), (125, "2m5s"), (700, "11m")]
+)
+def test_age(seconds: float, shown: str):
+    assert table.age(seconds) == shown
