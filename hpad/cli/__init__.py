@@ -1,0 +1,66 @@
+"""The command line: one file a command, each with `add_parser(commands)` and `run(args) -> exit status`.
+
+Status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 130 an interrupt.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import hpad
+from hpad.cli.failure import Failure
+
+COMMANDS: Final = ("run", "demo", "replay", "check", "convert", "version")
+_INTERRUPTED: Final = 130
+_BROKEN_PIPE: Final = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status. `argv` is that of the process unless given (without the program)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = _parser(arguments).parse_args(arguments)
+        status: int = args.run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has gone; what is still buffered must not raise again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except Exception as error:
+        if not _expected(error):
+            raise
+        print(f"hpad: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hpad",
+        description="Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does.",
+        epilog="`hpad COMMAND --help` tells all about a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"hpad {hpad.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in _needed(arguments):
+        importlib.import_module(f"hpad.cli.{name}").add_parser(commands)
+    return parser
+
+
+def _needed(arguments: Sequence[str]) -> Sequence[str]:
+    """The commands whose files have to be read: the one that is called, else (for --help and mistakes) all."""
+    if arguments and arguments[0] in COMMANDS:
+        return arguments[:1]
+    return [name for name in COMMANDS if importlib.util.find_spec(f"hpad.cli.{name}")]
+
+
+def _expected(error: Exception) -> bool:
+    """Whether an error was foreseen, and so says all there is to say: hpad's own, not a bug's."""
+    own = type(error).__module__.partition(".")[0] == "hpad"
+    return isinstance(error, Failure) or (own and isinstance(error, ValueError))

@@ -1,17 +1,15 @@
-"""`hpad version`: which hpad this is."""
+"""`hpad version`."""
 
 import argparse
-from typing import Any
 
-from hpad import __version__
+import hpad
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to argparse's subparsers."""
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("version", help="print the version", description="Print hpad's version.")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    print(f"hpad {__version__}")
+    print(f"hpad {hpad.__version__}")
     return 0

@@ -1,0 +1,144 @@
+"""`hpad check`: what would the API server, or the daemon, say to these files?"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hpad.cli import inputs
+from hpad.manifests import hpas
+from hpad.manifests.documents import Document
+from hpad.model import hpa as api
+from hpad.model.fields import INVALID, FieldError
+
+_EPILOG = """\
+examples:
+  hpad check web.yaml                  every error with file, line and field
+  hpad check /etc/hpad/hpas            all *.yaml, *.yml, *.json and *.jsonl of a folder
+  hpad check config/hpad.yaml          the daemon's own configuration
+  kubectl get hpa -A -o yaml | hpad check -
+  hpad check -o json web.yaml          {"file", "document", "name", "errors", "defaulted"} a document, one a line
+
+A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
+unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2. A document without kind and apiVersion is checked as
+the daemon's configuration. Other Kubernetes objects are skipped. The exit status is 1 if anything is wrong.
+"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one document; `errors` each with the line it is about, `defaulted` None where there is no object."""
+
+    document: Document
+    subject: str
+    name: str
+    errors: tuple[tuple[int, FieldError], ...]
+    defaulted: dict[str, Any] | None = None
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "check",
+        help="validate HPA manifests and the daemon's configuration",
+        description="Validate HPA manifests, and the daemon's configuration.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    parser.add_argument(
+        "-n", "--namespace", default=hpas.DEFAULT_NAMESPACE, help="for HPAs that name none (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--scale-to-zero", action="store_true", help="as with the feature gate HPAScaleToZero: minReplicas may be 0"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    count = wrong = skipped = 0
+    show = _as_json if args.output == "json" else _as_text
+    for document in inputs.read(args.files):
+        verdict = _judge(document, args)
+        if verdict is None:
+            skipped += 1
+            continue
+        count += 1
+        wrong += bool(verdict.errors)
+        show(verdict)
+    if skipped:
+        print(f"hpad: skipped {_counted(skipped, 'document')} of other kinds", file=sys.stderr)
+    if args.output == "text":
+        print(f"{_counted(count, 'document')} checked, {wrong or 'none'} with errors")
+    return 1 if wrong else 0
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _judge(document: Document, args: argparse.Namespace) -> Verdict | None:
+    """The verdict on a document; None for one that is neither an HPA nor configuration."""
+    value = document.value
+    if not document.parsed:
+        return _without_object(document, "", document.faults)
+    if hpas.is_hpa(value):
+        return _hpa(document, args)
+    if not isinstance(value, dict):
+        return _without_object(document, "", (hpas.not_an_object(document),))
+    if "kind" in value or "apiVersion" in value:
+        return None
+    return _without_object(document, "configuration", (*document.faults, *_configuration_errors(document)))
+
+
+def _hpa(document: Document, args: argparse.Namespace) -> Verdict:
+    loaded = hpas.load(document, namespace=args.namespace, scale_to_zero=args.scale_to_zero)
+    defaulted = None
+    if loaded.hpa is not None:
+        defaulted = hpas.with_whole_metadata(api.to_builtins(loaded.hpa), document)
+    return Verdict(document, str(loaded), loaded.name, _placed(document, loaded.errors), defaulted)
+
+
+def _without_object(document: Document, subject: str, errors: tuple[FieldError, ...]) -> Verdict:
+    return Verdict(document, subject, "", _placed(document, errors))
+
+
+def _placed(document: Document, errors: tuple[FieldError, ...]) -> tuple[tuple[int, FieldError], ...]:
+    return tuple((document.line_of(error.field), error) for error in errors)
+
+
+def _configuration_errors(document: Document) -> Iterator[FieldError]:
+    from hpad import settings  # only here: HPAs are checked without it
+
+    path = Path(document.file)
+    if not path.is_file():
+        yield FieldError(INVALID, "", "configuration is checked from a file, not from standard input")
+        return
+    try:
+        settings.load(path, {}, {})
+    except settings.SettingsError as error:
+        for problem in error.problems:
+            message = problem.removeprefix(f"{path}: ")
+            field = message.partition(":")[0]
+            yield FieldError(INVALID, field if field in document.value else "", message)
+
+
+def _as_text(verdict: Verdict) -> None:
+    subject = f"{verdict.subject}: " if verdict.subject else ""
+    for line, error in verdict.errors:
+        print(f"{verdict.document.file}:{line}: {subject}{error.message}")
+
+
+def _as_json(verdict: Verdict) -> None:
+    row = {
+        "file": verdict.document.file,
+        "document": verdict.document.index,
+        "name": verdict.name,
+        "errors": [error for _, error in verdict.errors],
+        "defaulted": verdict.defaulted,
+    }
+    print(msgspec.json.encode(row).decode())

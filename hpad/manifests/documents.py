@@ -1,0 +1,174 @@
+"""Files with one or many documents: YAML, JSON, or JSON lines; a `kind: List` counts as the documents in it.
+
+A document that cannot be parsed is a document with `faults`, not an exception: what stands beside it is still read.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hpad.manifests import yamlish
+from hpad.model.fields import INVALID, FieldError, duplicate
+
+SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
+LISTS: Final = ("List", "HorizontalPodAutoscalerList")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document: the `index`-th of its file (from 0), from `line` (from 1) on.
+
+    `value` is what it says, None where it could not be parsed. `faults` are those of its form: bad syntax, a field
+    given twice.
+    """
+
+    file: str
+    index: int
+    line: int
+    value: Any
+    faults: tuple[FieldError, ...] = ()
+    prefix: str = ""
+    node: yaml.Node | None = field(default=None, repr=False, compare=False)
+
+    def line_of(self, path: str) -> int:
+        """The line where a field stands, as near as is known."""
+        if self.node is None:
+            return self.line
+        return yamlish.line_of(self.node, f"{self.prefix}.{path}" if self.prefix else path)
+
+    @property
+    def parsed(self) -> bool:
+        return self.value is not None
+
+
+def read(path: Path) -> list[Document]:
+    """The documents of a file; raises OSError where it cannot be read. This blocks: call it in a thread."""
+    return parse(path.read_bytes(), str(path), path.suffix)
+
+
+def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:
+    """The documents in `content`; `suffix` says the format, without one it is JSON if it looks so, else YAML."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return [broken(file, 0, line, f"not UTF-8: byte {content[error.start]:#04x} at offset {error.start}")]
+    if suffix == ".jsonl":
+        found = _json_lines(text, file)
+    elif suffix == ".json" or (not suffix and text.lstrip()[:1] == "{"):
+        found = _json_stream(text, file)
+    else:
+        found = _yaml(text, file)
+    return [replace(document, index=index) for index, document in enumerate(_expanded(found))]
+
+
+def _yaml(text: str, file: str) -> Iterator[Document]:
+    try:
+        for node, value in yamlish.documents(text):
+            if value is not None:
+                line = node.start_mark.line + 1
+                yield Document(file, 0, line, value, tuple(yamlish.duplicates(node)), node=node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        reason = ", ".join(part for part in (error.problem, error.context) if part)
+        yield broken(file, 0, line, f"not valid YAML: {reason} (line {line}, column {column})")
+    except (yaml.YAMLError, ValueError) as error:
+        yield broken(file, 0, 1, f"not valid YAML: {' '.join(str(error).split())}")
+
+
+def _json_stream(text: str, file: str) -> Iterator[Document]:
+    """One JSON value after the other; where one is broken, the rest cannot be told apart."""
+    start = _skip_space(text, 0)
+    while start < len(text):
+        line = text.count("\n", 0, start) + 1
+        reader = _Json()
+        try:
+            value, end = reader.decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            yield _bad_json(file, line, error)
+            return
+        yield Document(file, 0, line, value, reader.faults, node=_tree(text[start:end], line))
+        start = _skip_space(text, end)
+
+
+def _json_lines(text: str, file: str) -> Iterator[Document]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        reader = _Json()
+        try:
+            value = reader.decoder.decode(line)
+        except (ValueError, RecursionError) as error:
+            yield _bad_json(file, number, error, one_line=True)
+        else:
+            yield Document(file, 0, number, value, reader.faults)
+
+
+def _skip_space(text: str, start: int) -> int:
+    while start < len(text) and text[start] in " \t\r\n":
+        start += 1
+    return start
+
+
+def _tree(text: str, line: int) -> yaml.Node | None:
+    """The nodes of a JSON text (JSON is YAML, tabs aside), for the lines of its fields; only worth it for few."""
+    if line != 1 or text.count("\n") < 2:
+        return None
+    try:
+        return yaml.compose(text, Loader=yamlish.Loader)
+    except yaml.YAMLError:
+        return None
+
+
+class _Json:
+    """A JSON decoder that remembers the fields that are given twice."""
+
+    def __init__(self) -> None:
+        self._twice: list[str] = []
+        self.decoder = json.JSONDecoder(object_pairs_hook=self._object)
+
+    @property
+    def faults(self) -> tuple[FieldError, ...]:
+        return tuple(duplicate(name) for name in self._twice)
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            self._twice.extend(sorted({name for name in names if names.count(name) > 1}))
+        return found
+
+
+def _bad_json(file: str, line: int, error: Exception, one_line: bool = False) -> Document:
+    if isinstance(error, json.JSONDecodeError):
+        line = line if one_line else error.lineno
+        return broken(file, 0, line, f"not valid JSON: {error.msg} (line {line}, column {error.colno})")
+    return broken(file, 0, line, f"not valid JSON: {error or 'nested too deeply'}")
+
+
+def broken(file: str, index: int, line: int, reason: str) -> Document:
+    """A document of which nothing can be told but why."""
+    return Document(file, index, line, None, (FieldError(INVALID, "", reason),))
+
+
+def _expanded(documents: Iterator[Document]) -> Iterator[Document]:
+    for document in documents:
+        value = document.value
+        if not isinstance(value, dict) or value.get("kind") not in LISTS or not isinstance(value.get("items"), list):
+            yield document
+            continue
+        # The API server's own lists leave out what their entries have in common.
+        shared = {}
+        if value["kind"] != "List":
+            shared = {"kind": value["kind"].removesuffix("List"), "apiVersion": value.get("apiVersion")}
+        for position, item in enumerate(value["items"]):
+            prefix = f"items[{position}]"
+            entry = {**shared, **item} if isinstance(item, dict) else item
+            faults = tuple(fault for fault in document.faults if fault.field.startswith(f"{prefix}."))
+            line = document.line_of(prefix)
+            yield replace(document, line=line, value=entry, faults=faults, prefix=prefix)

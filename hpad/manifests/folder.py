@@ -1,0 +1,247 @@
+"""A folder of manifests as a source of HPAs, with the face of `hpad.kube.cache.Cache`.
+
+Nothing is lost by an error: while a document is broken, the HPA it last stood for stays as it was. Only a document
+that is gone from a file that can be read takes its HPA with it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from hpad.clock import Clock
+from hpad.manifests import documents, hpas
+from hpad.manifests.hpas import Loaded
+from hpad.model import hpa as api
+from hpad.model.fields import DUPLICATE, INVALID, FieldError, required
+from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.model.key import Key
+
+Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
+"""Told of each change: key, the HPA before (None: new), the HPA after (None: gone). Must neither raise nor wait."""
+
+_Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong in one place; `str()` is the line a person reads."""
+
+    file: str
+    line: int
+    subject: str
+    error: FieldError
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.subject}{': ' if self.subject else ''}{self.error.message}"
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file as it was last read; a new stamp (device, inode, time, size) means that it has to be read again."""
+
+    stamp: _Stamp
+    loaded: tuple[Loaded, ...]
+    faults: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class _Held:
+    hpa: HorizontalPodAutoscaler
+    file: str
+
+
+class Folder:
+    """The HPAs of all manifests directly in a folder, kept up to date by `run`, which looks every `poll_seconds`.
+
+    `namespace` is for documents that name none; `scale_to_zero` the gate HPAScaleToZero. `errors` holds the problems
+    by file. A resourceVersion is a digest of the content; `generation` counts the changes since the start.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        namespace: str = hpas.DEFAULT_NAMESPACE,
+        scale_to_zero: bool = False,
+        poll_seconds: float = 2.0,
+    ) -> None:
+        self.path = path
+        self.synced = asyncio.Event()
+        self.errors: Mapping[str, tuple[Problem, ...]] = {}
+        self.trouble: str | None = None
+        self._clock = clock
+        self._namespace = namespace
+        self._scale_to_zero = scale_to_zero
+        self._poll_seconds = poll_seconds
+        self._files: dict[str, _File] = {}
+        self._held: dict[Key, _Held] = {}
+        self._values: dict[Key, HorizontalPodAutoscaler] = {}
+        self._callbacks: list[Callback] = []
+        self._log = structlog.get_logger("hpad.manifests")
+        self._looked = clock.monotonic()
+
+    def get(self, key: Key) -> HorizontalPodAutoscaler | None:
+        return self._values.get(key)
+
+    def values(self) -> Collection[HorizontalPodAutoscaler]:
+        """A live view of all HPAs: copy it before waiting for anything."""
+        return self._values.values()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def subscribe(self, callback: Callback) -> None:
+        """Call back at every change from now on."""
+        self._callbacks.append(callback)
+
+    def staleness(self, now: float) -> float:
+        """Seconds (of the monotonic clock) since the folder was last read without trouble."""
+        return max(0.0, now - self._looked)
+
+    async def run(self) -> None:
+        """Look for changes until cancelled; a folder that cannot be read is `trouble`, and its HPAs stay."""
+        while True:
+            await self.refresh()
+            await self._clock.sleep(self._poll_seconds)
+
+    async def refresh(self) -> None:
+        """Look once. Files are read in a thread; callbacks come on the loop."""
+        try:
+            files = await asyncio.to_thread(self._scan, dict(self._files))
+        except OSError as error:
+            self._report_trouble(f"cannot read the folder {self.path}: {error.strerror or error}")
+            return
+        self._report_trouble(None)
+        self._looked = self._clock.monotonic()
+        if files != self._files or not self.synced.is_set():
+            self._files = files
+            self._settle()
+        self.synced.set()
+
+    def _scan(self, known: dict[str, _File]) -> dict[str, _File]:
+        """The files as they are now, in the order of their names; only new and changed ones are read. Blocks."""
+        found: dict[str, _File] = {}
+        for path in sorted(self.path.iterdir()):
+            if path.name.startswith(".") or path.suffix not in documents.SUFFIXES:
+                continue
+            file = self._look(path, known.get(str(path)))
+            if file is not None:
+                found[str(path)] = file
+        return found
+
+    def _look(self, path: Path, known: _File | None) -> _File | None:
+        """One file; None where it is gone. One that cannot be read, or changes meanwhile, stays as it was."""
+        try:
+            stamp = _stamp(path)
+            if known is not None and known.stamp == stamp:
+                return known
+            found = documents.read(path)
+            if _stamp(path) != stamp:
+                return known  # still being written: the next look reads it
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            fault = FieldError(INVALID, "", f"cannot be read: {error.strerror or error}")
+            problem = Problem(str(path), 1, "", fault)
+            return _File((0, 0, 0, 0), known.loaded if known else (), (problem,))
+        return self._judged(stamp, found)
+
+    def _judged(self, stamp: _Stamp, found: list[documents.Document]) -> _File:
+        loaded: list[Loaded] = []
+        faults: list[Problem] = []
+        for document in found:
+            if hpas.is_hpa(document.value):
+                loaded.append(hpas.load(document, namespace=self._namespace, scale_to_zero=self._scale_to_zero))
+            elif not document.parsed:
+                faults.extend(Problem(document.file, document.line, "", fault) for fault in document.faults)
+        return _File(stamp, tuple(loaded), tuple(faults))
+
+    def _settle(self) -> None:
+        """Make what is held follow what was read, and tell of it."""
+        held, errors = self._wanted()
+        fresh = [
+            problem for file, found in errors.items() for problem in found if problem not in self.errors.get(file, ())
+        ]
+        for problem in fresh:
+            self._log.warning("manifest_invalid", file=problem.file, line=problem.line, error=str(problem))
+        self.errors = errors
+        before, self._held = self._held, held
+        for key in [*before, *(key for key in held if key not in before)]:
+            old = before[key].hpa if key in before else None
+            new = held[key].hpa if key in held else None
+            if old is not new:
+                self._change(key, old, new)
+
+    def _change(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        if new is None:
+            del self._values[key]
+        else:
+            self._values[key] = new
+        for callback in self._callbacks:
+            callback(key, old, new)
+
+    def _wanted(self) -> tuple[dict[Key, _Held], dict[str, tuple[Problem, ...]]]:
+        held: dict[Key, _Held] = {}
+        claimed: dict[Key, Loaded] = {}
+        errors: dict[str, tuple[Problem, ...]] = {}
+        for name, file in self._files.items():
+            problems = list(file.faults)
+            for loaded in file.loaded:
+                problems.extend(self._claim(loaded, claimed, held))
+            if file.faults or any(loaded.key is None for loaded in file.loaded):
+                self._keep_all_of(name, held)
+            if problems:
+                errors[name] = tuple(problems)
+        return held, errors
+
+    def _claim(self, loaded: Loaded, claimed: dict[Key, Loaded], held: dict[Key, _Held]) -> list[Problem]:
+        """Put one document's HPA among those held, the last good one if it is broken; gives its problems."""
+        document, key = loaded.document, loaded.key
+        errors = list(loaded.errors)
+        if key is None and not any(error.field.startswith("metadata.name") for error in errors):
+            errors.append(required("metadata.name", "an HPA from a file needs a name"))
+        elif key is not None and key in claimed:
+            first = claimed[key].document
+            detail = f"{key} is in {first.file}:{first.line} already, which counts; this one is ignored"
+            errors.append(FieldError(DUPLICATE, "metadata.name", f"metadata.name: Duplicate value: {detail}"))
+        elif key is not None:
+            claimed[key] = loaded
+            before = self._held.get(key)
+            if loaded.hpa is not None and not errors:
+                held[key] = _Held(_versioned(loaded.hpa, before.hpa if before else None), document.file)
+            elif before is not None:
+                held[key] = before
+        return [Problem(document.file, document.line_of(error.field), str(loaded), error) for error in errors]
+
+    def _keep_all_of(self, file: str, held: dict[Key, _Held]) -> None:
+        """Part of a file cannot be told: whatever it held and nobody claims now is kept."""
+        for key, before in self._held.items():
+            if before.file == file:
+                held.setdefault(key, before)
+
+    def _report_trouble(self, trouble: str | None) -> None:
+        if trouble is not None and trouble != self.trouble:
+            self._log.warning("manifests_unreadable", error=trouble)
+        self.trouble = trouble
+
+
+def _stamp(path: Path) -> _Stamp:
+    stat = path.stat()  # follows links: a ConfigMap's files change by the link that their folder is
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _versioned(hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler | None) -> HorizontalPodAutoscaler:
+    """The HPA with a resourceVersion of its content, a generation and no status; the one before if nothing changed."""
+    hpa = msgspec.structs.replace(hpa, status=HorizontalPodAutoscalerStatus())
+    digest = hashlib.blake2b(msgspec.json.encode(hpa, enc_hook=api.enc_hook, order="sorted"), digest_size=8).hexdigest()
+    if before is not None and before.metadata.resource_version == digest:
+        return before
+    generation = before.metadata.generation + 1 if before is not None else 1
+    metadata = msgspec.structs.replace(hpa.metadata, resource_version=digest, generation=generation)
+    return msgspec.structs.replace(hpa, metadata=metadata)

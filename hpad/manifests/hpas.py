@@ -1,0 +1,101 @@
+"""From a document to an HPA: decoded, filled in and judged in the order the API server does it."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from hpad.manifests.documents import Document
+from hpad.model import decode, defaults, validation
+from hpad.model import hpa as api
+from hpad.model.fields import FieldError, type_invalid
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.key import Key
+
+DEFAULT_NAMESPACE: Final = "default"
+
+# These versions know no defaults for `behavior`: what is missing there is missing when it is judged.
+_JUDGED_BEFORE_BEHAVIOR: Final = ("autoscaling/v1", "autoscaling/v2beta1")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What came of a document: the HPA in autoscaling/v2, defaulted (None: not readable), and all that is wrong."""
+
+    document: Document
+    hpa: HorizontalPodAutoscaler | None
+    errors: tuple[FieldError, ...]
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> Key | None:
+        """Which HPA was meant, as far as can be told."""
+        return Key(self.namespace, self.name) if self.name else None
+
+    @property
+    def sound(self) -> bool:
+        return self.hpa is not None and not self.errors
+
+    def __str__(self) -> str:
+        return f"{api.KIND} {self.namespace}/{self.name or '?'}"
+
+
+def is_hpa(value: Any) -> bool:
+    """Whether a document means to be an HPA; a wrong kind in the group `autoscaling` does too."""
+    if not isinstance(value, dict):
+        return False
+    kind, version = value.get("kind"), value.get("apiVersion")
+    return kind == api.KIND or (isinstance(version, str) and version.startswith("autoscaling/") and kind != "Scale")
+
+
+def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zero: bool = False) -> Loaded:
+    """Read the HPA of a document; one without a namespace gets `namespace`."""
+    reading = decode.read(document.value)
+    errors = [*document.faults, *reading.errors]
+    hpa = reading.hpa
+    if hpa is not None:
+        hpa = _in_namespace(hpa, namespace)
+        hpa = defaults.with_minimum_and_metrics(hpa)
+        if reading.version not in _JUDGED_BEFORE_BEHAVIOR:
+            hpa = defaults.defaulted(hpa)
+        errors.extend(validation.validate(hpa, scale_to_zero=scale_to_zero))
+        hpa = defaults.defaulted(hpa)
+    return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace))
+
+
+def convert(document: Document) -> Loaded:
+    """Like `load`, but the HPA as it was written: nothing filled in, nothing judged but its form."""
+    reading = decode.read(document.value)
+    errors = (*document.faults, *reading.errors)
+    return Loaded(document, reading.hpa, errors, *_identity(document.value, DEFAULT_NAMESPACE))
+
+
+def with_whole_metadata(built: dict[str, Any], document: Document) -> dict[str, Any]:
+    """The object with the metadata of its document, of which a struct holds only what decisions read.
+
+    Namespace and annotations are the struct's: the one may have been filled in, of the others some stand for fields.
+    """
+    raw = document.value.get("metadata") or {}
+    metadata = {name: value for name, value in raw.items() if value is not None and name != "annotations"}
+    own = {name: built["metadata"][name] for name in ("namespace", "annotations") if name in built["metadata"]}
+    return {**built, "metadata": {**metadata, **own}}
+
+
+def not_an_object(document: Document) -> FieldError:
+    """The complaint about a document that is text, a number or a list."""
+    return type_invalid("", document.value, "must be an object with apiVersion, kind, metadata and spec")
+
+
+def _in_namespace(hpa: HorizontalPodAutoscaler, namespace: str) -> HorizontalPodAutoscaler:
+    if hpa.metadata.namespace:
+        return hpa
+    return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, namespace=namespace))
+
+
+def _identity(value: Any, namespace: str) -> tuple[str, str]:
+    """Namespace and name, as far as they can be told of a document that may be broken."""
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    found = metadata if isinstance(metadata, dict) else {}
+    given, name = found.get("namespace"), found.get("name")
+    return given if isinstance(given, str) and given else namespace, name if isinstance(name, str) else ""
