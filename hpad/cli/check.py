@@ -13,7 +13,7 @@ from hpad.cli import inputs
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.model import hpa as api
-from hpad.model.fields import INVALID, FieldError
+from hpad.model.fields import INVALID, FieldError, required
 
 _EPILOG = """\
 examples:
@@ -92,6 +92,9 @@ def _judge(document: Document, args: argparse.Namespace) -> Verdict | None:
         return _without_object(document, "", (hpas.not_an_object(document),))
     if "kind" in value or "apiVersion" in value:
         return None
+    if "spec" in value or document.index or document.file.endswith(".jsonl"):
+        detail = f"an HPA has kind: {api.KIND} and apiVersion: {api.API_VERSION}"
+        return _without_object(document, "", (*document.faults, required("kind", detail)))
     return _without_object(document, "configuration", (*document.faults, *_configuration_errors(document)))
 
 
