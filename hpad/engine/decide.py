@@ -60,12 +60,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             return str(self.verdict)
         if isinstance(self.verdict, Clamp):
             return f"scale {self.name} from {self.current} to {self.desired}: {self.verdict}"
-        if self.recommended is None or self.recommended.leader is None or self.restrained is None:
-            return f"cannot decide: {self.recommended and self.recommended.error}"
+        recommended, restrained = self.recommended, self.restrained
+        if recommended is None or recommended.leader is None or restrained is None:
+            return f"cannot decide: {recommended and recommended.error}"
+        invalid = f"; {recommended.invalid} of {len(self.proposals)} metrics invalid" if recommended.invalid else ""
         if self.scale_to is None:
-            return f"keep {self.current}: {_why_keep(self, self.recommended.leader, self.restrained)}"
+            return f"keep {self.current}: {_why_keep(recommended.leader, restrained)}{invalid}"
         moved = f"scale {self.name} from {self.current} to {self.scale_to}"
-        return f"{moved}: {_why_move(self, self.recommended.leader, self.restrained)}"
+        return f"{moved}: {_why_move(self, recommended.leader, restrained)}{invalid}"
 
 
 def decide(view: View, answers: Sequence[Sample | AdapterError]) -> Decision:
@@ -131,22 +133,27 @@ def _reason(leader: Proposal, wanted: int, current: int) -> str:
 
 
 def _why_move(decision: Decision, leader: Proposal, restrained: Restrained) -> str:
-    wanted = restrained.wanted
-    if decision.desired > decision.current:
-        why = (
-            f"{leader.goal.label} above target ({leader.reading})" if wanted > decision.current else restrained.able[1]
-        )
-    else:
+    wanted, current = restrained.wanted, decision.current
+    if wanted > current:
+        why = f"{leader.goal.label} above target ({leader.reading})"
+    elif wanted < current:
         why = f"all metrics below target, {leader.goal.label} the closest ({leader.reading})"
+    else:
+        why = f"{leader.goal.label} at its target ({leader.reading})"
     if decision.desired == wanted:
         return why
-    held = f"{wanted} wanted, {restrained.limited[1]}" if restrained.is_limited else str(restrained)
-    return f"{why}; {held}"
+    if decision.desired != restrained.replicas:
+        return f"{why}; the minimum is {decision.desired}"
+    return f"{why}; {restrained}"
 
 
-def _why_keep(decision: Decision, leader: Proposal, restrained: Restrained) -> str:
+def _why_keep(leader: Proposal, restrained: Restrained) -> str:
     if restrained.is_limited:
-        return f"{restrained.wanted} wanted for {leader.goal.label} ({leader.reading}), but {restrained.limited[1]}"
+        return f"{restrained.wanted} wanted for {leader.goal.label} ({leader.reading}), but {restrained.limit}"
     if restrained.stabilized != restrained.wanted:
         return str(restrained)
+    usage = leader.usage
+    if usage is not None and usage.cautious is not None:
+        silent = f"{usage.missing} pods without a value and {usage.unready} not ready"
+        return f"{leader.goal.label} ({leader.reading}) changes nothing once {silent} are counted in"
     return f"{leader.goal.label} at its target ({leader.reading})"

@@ -87,6 +87,21 @@ def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise ReplayError(f"{name}: {error}") from error
 
 
+def agrees(ours: Any, expected: Any) -> bool:
+    """Whether a decision is the expected one, in value and type; the text "*" stands for anything but null."""
+    if expected == "*":
+        return ours is not None
+    if isinstance(expected, dict):
+        return (
+            isinstance(ours, dict)
+            and ours.keys() == expected.keys()
+            and all(agrees(ours[k], expected[k]) for k in ours)
+        )
+    if isinstance(expected, list):
+        return isinstance(ours, list) and len(ours) == len(expected) and all(map(agrees, ours, expected))
+    return type(ours) is type(expected) and bool(ours == expected)
+
+
 def _reconcile(view: View, step: Step, where: str) -> Replayed:
     try:
         decision = decide(view, step.answer(queries(view)))

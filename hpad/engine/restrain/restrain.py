@@ -20,6 +20,12 @@ _HELD_DOWN: Final = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 )
+_IN_SHORT: Final = {
+    "TooManyReplicas": "the maximum is {}",
+    "TooFewReplicas": "the minimum is {}",
+    "ScaleUpLimit": "growth is limited to {} for now",
+    "ScaleDownLimit": "shrinking is limited to {} for now",
+}
 
 
 class Restrained(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +50,14 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the limits changed anything."""
         return self.replicas != self.stabilized
 
+    @property
+    def limit(self) -> str:
+        """What the limits said, in short."""
+        return _IN_SHORT.get(self.limited[0], self.limited[1]).format(self.replicas)
+
     def __str__(self) -> str:
         if self.is_limited:
-            return f"{self.replicas}: {self.limited[1]}"
+            return f"{self.stabilized} wanted but {self.limit}"
         if self.stabilized != self.wanted and self.held_by is not None:
             ago = f"{self.held_for.total_seconds():.0f} s ago"
             return f"stabilized, {self.wanted} wanted but {self.held_by.replicas} recommended {ago}"
