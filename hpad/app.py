@@ -160,7 +160,9 @@ class App:
         if self.settings.manifests is None:
             self.hpas = self.cluster.hpas
             return Part("hpas", "the API server's, kept by the caches", _nothing, _nothing)
-        files = folder.Folder(self.settings.manifests, self.clock)
+        files = folder.Folder(
+            self.settings.manifests, self.clock, scale_to_zero=self.settings.tunables.gates.HPAScaleToZero
+        )
         self.hpas = files
         return self._background("hpas", "a folder needs nobody else", files.run, _nothing)
 

@@ -16,13 +16,14 @@ from hpad.model import events, selector
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, Sample
+from hpad.model.sample import AdapterError, Query, Sample
 from hpad.model.target import Scale
 from hpad.model.tunables import Tunables
 from hpad.store import scenario
 from hpad.store.memory import NOTHING, Last, Memory, Store
 from hpad.telemetry import Telemetry
 
+Queries = Sequence[Query | AdapterError]
 Answers = Sequence[Sample | AdapterError]
 DRY_RUN = "not written: this is a dry run"
 
@@ -77,13 +78,14 @@ class Reconciler:
         """
         began = self._clock.monotonic()
         view = await self._look(self._with_status(listed))
-        verdict = examine.examine(view)
-        answers, asking = await self._ask(view, verdict)
+        queries = self._examine(view)
+        answers, asking = await self._ask(view, queries)
         decision = decide.decide(view, answers)
         outcome = await self._act(view, decision)
         settlement = settle.settle(view, decision, outcome)
         if self._journal is not None:
-            self._journal.note(scenario.Reconciled(view, answers, outcome, decision.scale_to, settlement))
+            done = scenario.Reconciled(view, queries, answers, outcome, decision.scale_to, settlement)
+            self._journal.note(done)
         await self._publish(view, decision, settlement)
         self._count(view, settlement, asking, self._clock.monotonic() - began)
         return settlement
@@ -125,20 +127,21 @@ class Reconciler:
         picked = _selector(scale)
         return [] if picked is None else self._world.pods.select(namespace, picked)
 
-    async def _ask(self, view: examine.View, verdict: examine.Verdict) -> tuple[Answers, float]:
+    def _examine(self, view: examine.View) -> Queries:
+        """What to ask the metric sources, if anything; an HPA that gets so far stakes its claim to the pods."""
+        verdict = examine.examine(view)
+        picked = _selector(view.scale)
+        if picked is not None and (isinstance(verdict, examine.Proceed) or _contested(verdict)):
+            self._claims.claim(view.hpa.metadata.key, picked)
+        return verdict.queries if isinstance(verdict, examine.Proceed) else ()
+
+    async def _ask(self, view: examine.View, queries: Queries) -> tuple[Answers, float]:
         """The answers to the HPA's metrics, and how many seconds they took."""
-        if isinstance(verdict, examine.Proceed) or _contested(verdict):
-            self._claim(view)
-        if not isinstance(verdict, examine.Proceed):
+        if not queries:
             return (), 0.0
         began = self._clock.monotonic()
-        answers = await self._metrics.gather(view.hpa.metadata.key, verdict.queries, deadline=self._ways.patience)
+        answers = await self._metrics.gather(view.hpa.metadata.key, queries, deadline=self._ways.patience)
         return answers, self._clock.monotonic() - began
-
-    def _claim(self, view: examine.View) -> None:
-        picked = _selector(view.scale)
-        if picked is not None:
-            self._claims.claim(view.hpa.metadata.key, picked)
 
     async def _act(self, view: examine.View, decision: decide.Decision) -> settle.Outcome | None:
         if decision.scale_to is None or view.scale is None:
@@ -216,8 +219,8 @@ def _selector(scale: Scale | None) -> selector.Selector | None:
         return None
 
 
-def _contested(verdict: examine.Clamp | examine.Halt) -> bool:
-    """Whether the HPA got as far as its metrics, but for what is wrong with its pods: that stakes a claim as well."""
+def _contested(verdict: examine.Verdict) -> bool:
+    """Whether the HPA got as far as its metrics but for what is wrong with its pods: that stakes a claim as well."""
     return isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE
 
 

@@ -56,5 +56,5 @@ class World(Protocol):
 
 class Metrics(Protocol):
     async def gather(
-        self, hpa_key: Key, queries: Sequence[Query | AdapterError], *, deadline: float
+        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float
     ) -> list[Sample | AdapterError]: ...

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from hpad.model import history
+from hpad.model.history import EMPTY, History
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 
@@ -26,7 +26,7 @@ class Memory(msgspec.Struct, frozen=True):
     """
 
     uid: str = ""
-    history: history.History = history.EMPTY
+    history: History = EMPTY
     status: HorizontalPodAutoscalerStatus | None = None
     last: Last | None = None
 

@@ -1,8 +1,8 @@
 """The flight recorder: each reconcile's inputs and outputs on disk, readable by `hpad replay`.
 
 A file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is one whole scenario: it grows by a step per
-reconcile, in place, and is complete after every one of them. The next line begins after a day's worth of steps, or when
-the set of rival HPAs changes (the format has it once per scenario); its replay starts without the earlier history.
+reconcile, in place, and is complete after every one of them. After a day's worth of steps the next line begins, with
+the history as it is then.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock
+from hpad.model import snapshot
 from hpad.model.hpa import HorizontalPodAutoscalerSpec
 from hpad.model.key import Key
 from hpad.store import scenario
@@ -32,7 +33,6 @@ class _File(msgspec.Struct):
     path: Path
     scenarios: int = 0
     steps: int = 0
-    rivals: tuple[str, ...] = ()
     spec: HorizontalPodAutoscalerSpec | None = None
 
 
@@ -82,7 +82,7 @@ class Journal:
             done = self._queue.popleft()
             try:
                 await asyncio.to_thread(self._append, done)
-            except OSError as error:
+            except (OSError, snapshot.SnapshotError) as error:
                 self._log.error("not recorded", hpa=str(done.view.hpa.metadata.key), error=str(error))
 
     def _append(self, done: scenario.Reconciled) -> None:
@@ -92,7 +92,7 @@ class Journal:
         if file is None:
             name = f"{key.namespace}.{key.name}.{self._started}.jsonl"
             file = self._files[key] = _File(self._folder / name)
-        if file.steps in (0, _LONGEST) or file.rivals != done.view.rivals:
+        if file.steps in (0, _LONGEST):
             self._begin(file, done)
         else:
             self._grow(file, done)
@@ -103,7 +103,7 @@ class Journal:
         step = msgspec.json.encode(scenario.step(done, new_spec=False))
         with file.path.open("ab") as out:
             out.write(head[:-1] + b',"steps":[' + step + _TAIL)
-        file.scenarios, file.steps, file.rivals = file.scenarios + 1, 1, done.view.rivals
+        file.scenarios, file.steps = file.scenarios + 1, 1
 
     def _grow(self, file: _File, done: scenario.Reconciled) -> None:
         """Put the step where the line's end was: one write, so that a reader sees the line whole."""

@@ -1,0 +1,138 @@
+"""hpad, whole, on the embedded cluster: over loopback HTTP, at a pace of tenths of a second."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hpad import app, settings
+from hpad.kube import config
+from hpad.lab.cluster import Cluster
+from hpad.model.tunables import Tunables
+
+Json = dict[str, Any]
+PERIOD = 0.4
+IMPATIENT = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
+
+
+class World:
+    """A cluster whose pods are objects, hpad at work on it, and the eyes and hands of a test."""
+
+    def __init__(self, cluster: Cluster, stack: contextlib.AsyncExitStack) -> None:
+        self.cluster = cluster
+        self.daemon: app.App
+        self._stack = stack
+        self._load: dict[str, Callable[[int], int]] = {}
+
+    async def hpad(self, *, ready: bool = True, **changes: Any) -> app.App:
+        """Start hpad; keyword arguments are fields of its Settings."""
+        told = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
+        cluster_config = config.ClusterConfig(server=self.cluster.url)
+        self.daemon = app.App(settings.Settings(**told), cluster_config=cluster_config)
+        await self._stack.enter_async_context(self.daemon)
+        if ready:
+            async with asyncio.timeout(10):
+                await self.daemon.ready()
+        return self.daemon
+
+    def workload(self, kind: str, name: str, replicas: int | None, *, cpu: str | None = "100m", **spec: Any) -> Json:
+        """Apply a workload of pods with one container `app`, which asks for that much CPU (None: for nothing)."""
+        container = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": cpu}} if cpu else {}}
+        labels = {"app": name}
+        body: Json = {
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            "selector": labels if kind == "ReplicationController" else {"matchLabels": labels},
+            **spec,
+        }
+        if replicas is not None:
+            body["replicas"] = replicas
+        version = "v1" if kind == "ReplicationController" else "apps/v1"
+        return self.cluster.apply({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": body})
+
+    def hpa(self, name: str, kind: str = "Deployment", *, goal: int = 50, metrics: Any = None, **spec: Any) -> Json:
+        """Apply an HPA of the workload of that name: CPU utilization unless `metrics` says otherwise."""
+        target = {"type": "Utilization", "averageUtilization": goal}
+        cpu = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+        version = "v1" if kind == "ReplicationController" else "apps/v1"
+        body = {
+            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
+            "minReplicas": 1,
+            "maxReplicas": 10,
+            "metrics": metrics or cpu,
+            "behavior": {
+                "scaleUp": {"policies": [{"type": "Percent", "value": 900, "periodSeconds": 15}]},
+                "scaleDown": {"stabilizationWindowSeconds": 0},
+            },
+            **spec,
+        }
+        head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}}
+        return self.cluster.apply({**head, "spec": body})
+
+    def load(self, name: str, millis: Callable[[int], int] | int) -> None:
+        """Let the pods labelled app=name use that much CPU each; a function gets how many pods there are."""
+        self._load[name] = millis if callable(millis) else lambda pods: millis
+
+    async def burn(self) -> None:
+        """Keep the usage of all pods what `load` says."""
+        while True:
+            for name, millis in self._load.items():
+                pods = self.pods(name)
+                for pod in pods:
+                    usage = {"app": {"cpu": f"{millis(len(pods))}m"}}
+                    self.cluster.usage.set(f"default/{pod['metadata']['name']}", usage)
+            await asyncio.sleep(0.02)
+
+    def pods(self, name: str) -> list[Json]:
+        return [pod for pod in self.cluster.list("pods") if pod["metadata"]["labels"].get("app") == name]
+
+    def replicas(self, plural: str, name: str) -> int:
+        """What the workload is set to."""
+        found = self.cluster.get(plural, name)
+        assert found is not None
+        return int(found["spec"]["replicas"])
+
+    def status(self, name: str) -> Json:
+        found = self.cluster.get("horizontalpodautoscalers", name)
+        return (found or {}).get("status") or {}
+
+    def condition(self, name: str, kind: str) -> tuple[str, str, str]:
+        """Status, reason and message of an HPA's condition, empty where there is none."""
+        for held in self.status(name).get("conditions") or []:
+            if held["type"] == kind:
+                return held["status"], held["reason"], held["message"]
+        return "", "", ""
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """Reason and message of the events about an HPA."""
+        return [
+            (event["reason"], event["message"])
+            for event in self.cluster.list("events")
+            if event["involvedObject"]["name"] == name and event["involvedObject"]["kind"] == "HorizontalPodAutoscaler"
+        ]
+
+    async def until(self, condition: Callable[[], Any], seconds: float = 15) -> Any:
+        """Wait until something holds; its value."""
+        async with asyncio.timeout(seconds):
+            while not (value := condition()):  # noqa: ASYNC110  # the world has no event for it
+                await asyncio.sleep(0.02)
+        return value
+
+    async def periods(self, count: float) -> None:
+        """Let that many sync periods pass."""
+        await asyncio.sleep(count * PERIOD)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(Cluster(auto_ready=True))
+        made = World(cluster, stack)
+        burning = asyncio.create_task(made.burn())
+        try:
+            yield made
+        finally:
+            burning.cancel()
+            await asyncio.gather(burning, return_exceptions=True)
