@@ -1,8 +1,9 @@
 """Queues and their depths: single reads for a few, one shared list of the vhost for many.
 
 The list with `disable_stats` and `enable_queue_totals` (RabbitMQ 3.8) counts as of now and costs the broker least. A
-single queue has such totals since 3.13; before that its counts come from statistics that are up to five seconds old,
-and are absent until the first collection. HTTP API reference of the rabbitmq_management plugin.
+single queue has such totals since 3.13; before that its counts come from statistics that are up to five seconds old and
+absent until the first collection, so that the list is asked for that one name instead: counts of different ages, one
+after the other, would look like a queue that drains and fills. HTTP API reference of the rabbitmq_management plugin.
 """
 
 import re
@@ -55,7 +56,7 @@ class Queues:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._list_parameters: Mapping[str, str] = _TOTALS
-        self._single_parameters: Mapping[str, str] = _TOTALS
+        self._single_totals = True
 
     async def read(self, vhost: str, names: Collection[str]) -> dict[str, Queue]:
         """The queues of those names, by name; one that does not exist is absent. Raises AdapterError."""
@@ -65,18 +66,17 @@ class Queues:
         return {queue.name: queue for queue in found if queue is not None}
 
     async def _single(self, vhost: str, name: str) -> Queue | None:
-        path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
-        queue = await self._get_single(path, vhost)
-        if queue is not None and not queue.complete and self._single_parameters:
-            self._single_parameters = {}
-            queue = await self._get_single(path, vhost)
-        if queue is not None and not queue.complete:
-            return (await self._listed(vhost, (name,), only=name)).get(name, queue)
-        return queue
+        if self._single_totals:
+            queue = await self._get_single(vhost, name)
+            if queue is None or queue.complete:
+                return queue
+            self._single_totals = False
+        return (await self._listed(vhost, (name,), only=name)).get(name)
 
-    async def _get_single(self, path: str, vhost: str) -> Queue | None:
+    async def _get_single(self, vhost: str, name: str) -> Queue | None:
+        path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
         try:
-            body = await self._broker.get(path, {**self._single_parameters, **_COLUMNS}, vhost=vhost)
+            body = await self._broker.get(path, {**_TOTALS, **_COLUMNS}, vhost=vhost)
         except NotFound:
             return None
         return self._decoded(_QUEUE, body, "a queue")
