@@ -12,6 +12,12 @@ import pytest
 import yarl
 from aiohttp import web
 
+from hpad import clock as clocks
+from hpad import testing
+from hpad.adapter import Context
+from hpad.kube import client, config
+from hpad.kube.cluster import Api
+from hpad.lab.cluster import Cluster
 from hpad.lab.servers import rabbitmq
 
 PLAIN = rabbitmq.User("plain", "plain-pw", (), ("/",))
@@ -104,6 +110,33 @@ def broker() -> Iterator[Broker]:
     asyncio.run(server.start())
     yield Broker(server)
     asyncio.run(server.stop())
+
+
+@pytest.fixture
+async def rabbit() -> AsyncIterator[Context]:
+    """The capabilities of a source named "rabbit"."""
+    async with testing.context("rabbit") as context:
+        yield context
+
+
+class KubernetesApi:
+    """An embedded cluster, and the way adapters read it."""
+
+    def __init__(self, cluster: Cluster, context: Context) -> None:
+        self.cluster = cluster
+        self.context = context
+
+
+@pytest.fixture
+async def kubernetes() -> AsyncIterator[KubernetesApi]:
+    """A cluster without controllers and processes: pods and their usage are what the test sets."""
+    clock = clocks.SystemClock()
+    async with (
+        Cluster(kubelet=False, controllers=False) as cluster,
+        client.Client(config.ClusterConfig(server=cluster.url), clock) as api,
+        testing.context("metrics-server", api=Api(api)) as context,
+    ):
+        yield KubernetesApi(cluster, context)
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -9,15 +9,9 @@ from hpad_adapters import rabbitmq
 pytestmark = pytest.mark.rabbitmq
 
 
-@pytest.fixture
-async def context():
-    async with testing.context("rabbit") as made:
-        yield made
-
-
-def adapter(broker, context: Context, **changed: object) -> rabbitmq.RabbitMQ:
+def adapter(broker, rabbit: Context, **changed: object) -> rabbitmq.RabbitMQ:
     given = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü"} | changed
-    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), context)
+    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), rabbit)
 
 
 def depth(queue: str, name: str = "queue_messages", **labels: str) -> Query:
@@ -30,21 +24,21 @@ def value(answer: Answer) -> int:
     return only
 
 
-async def test_the_depth_of_a_queue_comes_in_milli_units(broker, context):
+async def test_the_depth_of_a_queue_comes_in_milli_units(broker, rabbit):
     queue = await broker.declare()
     await broker.publish(queue, 80)
-    [answer] = await adapter(broker, context).answer([depth(queue)])
+    [answer] = await adapter(broker, rabbit).answer([depth(queue)])
     assert value(answer) == 80_000
-    assert abs((context.clock.now() - answer.timestamp).total_seconds()) < 5
+    assert abs((rabbit.clock.now() - answer.timestamp).total_seconds()) < 5
 
 
-async def test_an_empty_queue_that_was_made_just_now_is_zero(broker, context):
+async def test_an_empty_queue_that_was_made_just_now_is_zero(broker, rabbit):
     queue = await broker.declare()
-    [answer] = await adapter(broker, context).answer([depth(queue)])
+    [answer] = await adapter(broker, rabbit).answer([depth(queue)])
     assert value(answer) == 0
 
 
-async def test_what_consumers_hold_counts_as_a_message_but_not_as_ready(broker, context):
+async def test_what_consumers_hold_counts_as_a_message_but_not_as_ready(broker, rabbit):
     queue = await broker.declare()
     await broker.publish(queue, 12)
     async with broker.holding(queue, 4):
@@ -55,61 +49,58 @@ async def test_what_consumers_hold_counts_as_a_message_but_not_as_ready(broker, 
             depth(queue, "backlog", mode="ready"),
             depth(queue, "backlog"),
         ]
-        answers = await adapter(broker, context).answer(queries)
+        answers = await adapter(broker, rabbit).answer(queries)
     assert [value(answer) for answer in answers] == [12_000, 8_000, 4_000, 8_000, 12_000]
 
 
 @pytest.mark.parametrize("name", ["orders", "ö/ä #1?&%41", "a.b+c(d)", "with space"])
 @pytest.mark.parametrize("vhost", ["/", "a/b", "ü"])
-async def test_odd_names_are_reached_through_the_configuration(broker, context, vhost, name):
+async def test_odd_names_are_reached_through_the_configuration(broker, rabbit, vhost, name):
     await broker.declare(vhost, name)
-    before = await adapter(broker, context, vhost=vhost, queues={"it": name}).answer([depth("it")])
+    before = await adapter(broker, rabbit, vhost=vhost, queues={"it": name}).answer([depth("it")])
     await broker.publish(name, 3, vhost)
-    after = await adapter(broker, context, vhosts={"there": vhost}, queues={"it": name}).answer(
+    after = await adapter(broker, rabbit, vhosts={"there": vhost}, queues={"it": name}).answer(
         [depth("it", vhost="there")]
     )
     assert value(after[0]) - value(before[0]) == 3_000
 
 
-async def test_five_hundred_queues_are_one_list(broker, context):
+async def test_five_hundred_queues_are_read_at_once(broker, rabbit):
     await broker.publish("q007", 7, "many")
-    requests = []
-    source = adapter(broker, context, vhost="many", headers={"X-Asked-By": "hpad"})
-    context.http.trace_configs  # noqa: B018 - the session is the daemon's own, untraced
+    source = adapter(broker, rabbit, vhost="many")
     answers = await source.answer([depth(f"q{number:03}") for number in range(500)])
     assert len(answers) == 500
-    assert value(answers[7]) >= 7_000
-    assert sum(value(answer) for answer in answers) == value(answers[7])
-    assert requests == []
+    assert value(answers[7]) == 7_000
+    assert sum(value(answer) for answer in answers) == 7_000
 
 
 @pytest.mark.parametrize("beside", [0, 5])
-async def test_a_missing_queue_is_an_error_and_never_zero(broker, context, beside):
+async def test_a_missing_queue_is_an_error_and_never_zero(broker, rabbit, beside):
     others = [depth(f"q{number:03}") for number in range(beside)]
-    [missing, *rest] = await adapter(broker, context, vhost="many").answer([depth("nowhere"), *others])
+    [missing, *rest] = await adapter(broker, rabbit, vhost="many").answer([depth("nowhere"), *others])
     assert missing == AdapterError(
         f'queue "nowhere" does not exist in vhost "many" of rabbitmq at {broker.url}', "spec"
     )
     assert all(isinstance(answer, ExternalSample) for answer in rest)
 
 
-async def test_names_that_only_resemble_a_queue_are_not_taken_for_it(broker, context):
+async def test_names_that_only_resemble_a_queue_are_not_taken_for_it(broker, rabbit):
     await broker.declare(name="ORDERS-now")
     await broker.declare(name="my-orders-now-2")
-    [answer] = await adapter(broker, context).answer([depth("orders-now")])
+    [answer] = await adapter(broker, rabbit).answer([depth("orders-now")])
     assert isinstance(answer, AdapterError)
     assert "does not exist" in answer.message
 
 
-async def test_a_missing_vhost_is_named(broker, context):
-    source = adapter(broker, context, username="hpad", password="hpad-lab", vhost="gone")
+async def test_a_missing_vhost_is_named(broker, rabbit):
+    source = adapter(broker, rabbit, username="hpad", password="hpad-lab", vhost="gone")
     answers = await source.answer([depth(f"q{number}") for number in range(4)])
     assert answers == [AdapterError(f'vhost "gone" does not exist at rabbitmq at {broker.url}', "spec")] * 4
 
 
-async def test_one_vhost_that_fails_leaves_the_others_alone(broker, context):
+async def test_one_vhost_that_fails_leaves_the_others_alone(broker, rabbit):
     queue = await broker.declare()
-    source = adapter(broker, context, username="hpad", password="hpad-lab")
+    source = adapter(broker, rabbit, username="hpad", password="hpad-lab")
     bad, good = await source.answer([depth("x", vhost="gone"), depth(queue)])
     assert isinstance(bad, AdapterError)
     assert value(good) == 0
@@ -126,8 +117,8 @@ async def test_one_vhost_that_fails_leaves_the_others_alone(broker, context):
     ],
 )
 @pytest.mark.parametrize("count", [1, 4])
-async def test_a_refusal_names_the_user_and_what_is_needed(broker, context, username, password, complaint, count):
-    source = adapter(broker, context, username=username, password=password)
+async def test_a_refusal_names_the_user_and_what_is_needed(broker, rabbit, username, password, complaint, count):
+    source = adapter(broker, rabbit, username=username, password=password)
     for answer in await source.answer([depth(f"q{number}") for number in range(count)]):
         assert isinstance(answer, AdapterError)
         assert answer.blame == "source"
@@ -136,11 +127,11 @@ async def test_a_refusal_names_the_user_and_what_is_needed(broker, context, user
         assert not password or password not in answer.message
 
 
-async def test_the_password_is_read_from_a_file_at_each_request(broker, context, tmp_path):
+async def test_the_password_is_read_from_a_file_at_each_request(broker, rabbit, tmp_path):
     file = tmp_path / "password"
     file.write_text("wrong\n")
     queue = await broker.declare()
-    source = adapter(broker, context, password="", password_file=str(file))
+    source = adapter(broker, rabbit, password="", password_file=str(file))
     [before] = await source.answer([depth(queue)])
     assert "wrong user name or password" in before.message
     file.write_text("m0nitor:pw/ü\n")
@@ -148,9 +139,9 @@ async def test_the_password_is_read_from_a_file_at_each_request(broker, context,
     assert value(after) == 0
 
 
-async def test_the_password_comes_from_the_environment(broker, context, monkeypatch):
+async def test_the_password_comes_from_the_environment(broker, rabbit, monkeypatch):
     queue = await broker.declare()
-    source = adapter(broker, context, password="", password_env="THE_PASSWORD")
+    source = adapter(broker, rabbit, password="", password_env="THE_PASSWORD")
     [unset] = await source.answer([depth(queue)])
     assert unset == AdapterError("password_env: the environment has no variable THE_PASSWORD")
     monkeypatch.setenv("THE_PASSWORD", "m0nitor:pw/ü")
@@ -158,26 +149,26 @@ async def test_the_password_comes_from_the_environment(broker, context, monkeypa
     assert value(answer) == 0
 
 
-async def test_of_several_urls_the_first_that_works_answers(broker, context):
+async def test_of_several_urls_the_first_that_works_answers(broker, rabbit):
     queue = await broker.declare()
-    source = adapter(broker, context, url=["http://127.0.0.1:9", f"{broker.url}/"])
+    source = adapter(broker, rabbit, url=["http://127.0.0.1:9", f"{broker.url}/"])
     [answer] = await source.answer([depth(queue)])
     assert value(answer) == 0
 
 
-async def test_the_port_of_amqp_is_told_from_that_of_the_management_api(broker, context):
-    source = adapter(broker, context, url=f"http://127.0.0.1:{broker.server.amqp_port}")
+async def test_the_port_of_amqp_is_told_from_that_of_the_management_api(broker, rabbit):
+    source = adapter(broker, rabbit, url=f"http://127.0.0.1:{broker.server.amqp_port}")
     [answer] = await source.answer([depth("q")])
     assert "is this the port of the management API (15672), not of AMQP (5672)?" in answer.message
 
 
-async def test_the_adapter_keeps_the_contract(broker, context):
+async def test_the_adapter_keeps_the_contract(broker, rabbit):
     queue = await broker.declare()
     queries = [
         depth(queue),
         depth("nowhere"),
         testing.external("queue_messages"),
-        depth("x", vhost="a/b".replace("/", "_")),
+        depth("x", mode="fast"),
     ]
-    answers = await testing.check_adapter(adapter(broker, context), queries)
+    answers = await testing.check_adapter(adapter(broker, rabbit), queries)
     assert [type(answer) for answer in answers] == [ExternalSample, AdapterError, AdapterError, AdapterError]

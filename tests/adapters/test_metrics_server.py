@@ -1,0 +1,112 @@
+"""metrics.k8s.io as the embedded cluster serves it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hpad import testing
+from hpad.adapter import AdapterError, PodSample, PodValue
+from hpad_adapters.lists import Settings
+from hpad_adapters.metrics_server import MetricsServer
+
+TIME = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CONTAINERS = {"app": {"cpu": "150m", "memory": "64Mi"}, "sidecar": {"cpu": "1", "memory": "1Mi"}}
+WINDOW = timedelta(seconds=30)
+
+
+def add_pod(kubernetes, name: str, app: str, namespace: str = "default", containers=CONTAINERS) -> None:
+    spec = {"containers": [{"name": container, "image": "x"} for container in containers]}
+    metadata = {"name": name, "namespace": namespace, "labels": {"app": app}}
+    kubernetes.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    kubernetes.cluster.usage.set(f"{namespace}/{name}", containers, time=TIME, window=30)
+
+
+@pytest.fixture
+async def adapter(kubernetes) -> MetricsServer:
+    add_pod(kubernetes, "web-1", "web")
+    add_pod(kubernetes, "web-2", "web", containers={"app": {"cpu": "250500u", "memory": "1"}})
+    add_pod(kubernetes, "db-1", "db")
+    add_pod(kubernetes, "api-1", "web", "kube-system")
+    return MetricsServer(Settings(), kubernetes.context)
+
+
+async def test_usage_of_the_selected_pods_in_milli_units(adapter):
+    cpu, memory, sidecar = await adapter.answer(
+        [
+            testing.resource("cpu", "app=web"),
+            testing.resource("memory", "app=db"),
+            testing.container_resource("cpu", "sidecar", "app in (web)"),
+        ]
+    )
+    assert cpu == PodSample({"web-1": PodValue(1150, TIME, WINDOW), "web-2": PodValue(251, TIME, WINDOW)}, TIME)
+    assert memory == PodSample({"db-1": PodValue(65 * 2**20 * 1000, TIME, WINDOW)}, TIME)
+    assert isinstance(sidecar, PodSample)
+    assert dict(sidecar.values) == {"web-1": PodValue(1000, TIME, WINDOW)}
+
+
+async def test_one_list_per_namespace_serves_a_whole_batch(kubernetes, adapter):
+    apps = ("web", "db", "web", "x")
+    queries = [
+        testing.resource(name, f"app={app}", namespace=namespace)
+        for name in ("cpu", "memory") for app in apps for namespace in ("default", "kube-system")
+    ]  # fmt: skip
+    answers = await adapter.answer(queries)
+    assert sum(kubernetes.cluster.log.requests.values()) == 2
+    there = {("default", "app=web"), ("default", "app=db"), ("kube-system", "app=web")}
+    for query, answer in zip(queries, answers, strict=True):
+        assert isinstance(answer, PodSample) == ((query.namespace, str(query.pods)) in there)
+
+
+async def test_no_pods_and_no_namespace_are_what_kubernetes_calls_no_metrics(adapter):
+    answers = await adapter.answer([testing.resource("cpu", "app=x"), testing.resource("cpu", "", namespace="empty")])
+    assert answers == [AdapterError("no metrics returned from resource metrics API")] * 2
+
+
+async def test_what_the_api_server_says_is_in_the_error(kubernetes, adapter):
+    kubernetes.cluster.faults.add(path="metrics.k8s.io", status=403)
+    [answer] = await adapter.answer([testing.resource("cpu", "app=web")])
+    assert answer == AdapterError("unable to fetch metrics from resource metrics API: injected failure 403", "cluster")
+
+
+@pytest.mark.parametrize("body", ["", "garbage", "[]", '{"items": 5}', '{"items": [{"timestamp": "noon"}]}'])
+async def test_garbage_is_an_error(kubernetes, adapter, body):
+    kubernetes.cluster.faults.add(path="metrics.k8s.io", body=body)
+    [answer] = await adapter.answer([testing.resource("cpu", "app=web")])
+    assert isinstance(answer, AdapterError)
+    assert answer.message.startswith("unable to fetch metrics from resource metrics API: the answer is not a list")
+
+
+async def test_a_namespace_that_hangs_delays_its_own_metrics_only_so_long(kubernetes, adapter):
+    patient = MetricsServer(Settings(request_timeout="200ms"), kubernetes.context)
+    kubernetes.cluster.faults.add(path="kube-system", delay=5)
+    slow, good = await patient.answer(
+        [testing.resource("cpu", "app=web", namespace="kube-system"), testing.resource("cpu", "app=web")]
+    )
+    assert slow == AdapterError("unable to fetch metrics from resource metrics API: no answer within 0.2s")
+    assert isinstance(good, PodSample)
+
+
+async def test_a_server_that_leaves_out_labels_selects_for_us(kubernetes, adapter):
+    item = '{"metadata": {"name": "web-1"}, "timestamp": "2026-01-01T12:00:00Z", "window": "30s", "containers": []}'
+    kubernetes.cluster.faults.add(path="metrics.k8s.io", body=f'{{"items": [{item}]}}')
+    [answer] = await adapter.answer([testing.resource("cpu", "app=db")])
+    assert isinstance(answer, PodSample)
+    assert set(answer.values) == {"db-1"}
+
+
+async def test_without_an_api_server_it_says_so():
+    async with testing.context("metrics-server") as context:
+        [answer] = await MetricsServer(Settings(), context).answer([testing.resource("cpu", "app=web")])
+    assert isinstance(answer, AdapterError)
+    assert "hpad runs without an API server" in answer.message
+
+
+async def test_the_adapter_keeps_the_contract(adapter):
+    queries = [
+        testing.resource("cpu", "app=web"),
+        testing.container_resource("memory", "sidecar", "app=web"),
+        testing.resource("cpu", "app=x"),
+        testing.resource("cpu", "app=web", namespace="kube-system"),
+    ]
+    answers = await testing.check_adapter(adapter, queries)
+    assert [type(answer) for answer in answers] == [PodSample, PodSample, AdapterError, PodSample]
