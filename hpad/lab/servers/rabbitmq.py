@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -109,7 +110,13 @@ class RabbitMQServer:
             for command in (epmd, [str(PROGRAM)]):
                 self._processes.append(
                     subprocess.Popen(
-                        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        cwd=folder,
+                        start_new_session=True,  # so that Ctrl-C is ours to judge, and stop() finds all of it
                     )
                 )
 
@@ -166,7 +173,7 @@ class RabbitMQServer:
         while self._processes:
             process = self._processes.pop()
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # rabbitmq-server is a shell script: the broker is its child
             process.wait()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
