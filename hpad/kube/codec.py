@@ -5,7 +5,7 @@ kept once.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ import msgspec
 
 from hpad.kube import errors
 from hpad.model import hpa as hpas
+from hpad.model import pod as pods
 from hpad.model import quantity, selector
 from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.key import Key
@@ -21,6 +22,7 @@ from hpad.model.pod import ContainerRequests, Pod
 T = TypeVar("T")
 _EMPTY = msgspec.Raw(b"{}")
 _SHARED = 1 << 14
+_ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
 
 class UndecodableError(ValueError):
@@ -89,7 +91,8 @@ class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
-    resources: _Resources | None = None
+    resources: _Resources = _Resources()
+    overhead: msgspec.Raw = _EMPTY
 
 
 class _Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -188,22 +191,37 @@ def replication_controller(raw: bytes | msgspec.Raw) -> Record[Target]:
 
 
 def _compact(wire: _Pod) -> Pod:
-    sidecars = [container for container in wire.spec.init_containers if container.restart_policy == "Always"]
-    ready = next((condition for condition in wire.status.conditions if condition.type == "Ready"), None)
-    whole = wire.spec.resources
+    spec, status = wire.spec, wire.status
+    sidecars = [container for container in spec.init_containers if container.restart_policy == _ALWAYS]
+    ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     return Pod(
         name=wire.metadata.name,
         namespace=_interned(wire.metadata.namespace),
         labels=_texts(bytes(wire.metadata.labels)),
-        phase=_interned(wire.status.phase),
+        phase=_interned(status.phase),
         deleted=wire.metadata.deletion_timestamp is not None,
-        start_time=wire.status.start_time,
+        start_time=status.start_time,
         ready=_interned(ready.status) if ready else None,
         ready_since=ready.last_transition_time if ready else None,
-        containers=_containers(
-            tuple((each.name, bytes(each.resources.requests)) for each in (*wire.spec.containers, *sidecars))
-        ),
-        pod_requests=_amounts(bytes(whole.requests)) or None if whole is not None else None,
+        containers=_containers(tuple((each.name, _requests(each)) for each in (*spec.containers, *sidecars))),
+        pod_requests=_pod_requests(spec),
+    )
+
+
+def _requests(container: _Container) -> bytes:
+    return bytes(container.resources.requests)
+
+
+def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
+    """The requests of the pod itself, where it has any: few pods do."""
+    own = _amounts(bytes(spec.resources.requests))
+    if not own:
+        return None
+    return pods.effective_requests(
+        own,
+        [_amounts(_requests(each)) for each in spec.containers],
+        [(each.restart_policy == _ALWAYS, _amounts(_requests(each))) for each in spec.init_containers],
+        _amounts(bytes(spec.overhead)),
     )
 
 

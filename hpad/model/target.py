@@ -17,8 +17,8 @@ class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 class Scale(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """autoscaling/v1 Scale, modelled in full, so that it may be PUT back. `metadata` is kept as it came."""
 
-    kind: str = "Scale"
-    api_version: str = "autoscaling/v1"
+    kind: str = msgspec.field(default_factory=lambda: "Scale")  # a factory: always written
+    api_version: str = msgspec.field(default_factory=lambda: "autoscaling/v1")
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
     status: ScaleStatus = msgspec.field(default_factory=ScaleStatus)

@@ -1,0 +1,61 @@
+"""What the tests of this room share: the scripted server, a client of it, and the recorded exchanges."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from kube.wire import Script, SkippingClock, serving
+
+from hpad.kube import client as clients
+from hpad.kube.credentials import ClusterConfig
+
+
+@pytest.fixture
+def clock() -> SkippingClock:
+    return SkippingClock()
+
+
+@pytest.fixture
+async def script() -> AsyncIterator[Script]:
+    script = Script()
+    async with serving(script.handle) as port:
+        script.url = f"http://127.0.0.1:{port}"
+        yield script
+
+
+@pytest.fixture
+async def client(script: Script, clock: SkippingClock) -> AsyncIterator[clients.Client]:
+    async with clients.Client(ClusterConfig(script.url), clock, timeout=2.0) as client:
+        yield client
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Callable[[Any], asyncio.Task[Any]]]:
+    """Starts coroutines in the background; ends them with the test, and shows what they raised."""
+    tasks: list[asyncio.Task[Any]] = []
+
+    def start(coroutine: Any) -> asyncio.Task[Any]:
+        tasks.append(asyncio.ensure_future(coroutine))
+        return tasks[-1]
+
+    yield start
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+@pytest.fixture(scope="session")
+def recorded(shared: Any) -> Callable[[str], Any]:
+    """One recorded exchange: `recorded("scale/deployment_get")`."""
+
+    def read(name: str) -> Any:
+        path = shared / "fixtures" / f"{name}.json"
+        if not path.exists():
+            pytest.skip(f"no recorded exchanges at {path.parent}; point HPAD_SHARED at the folder that holds fixtures/")
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    return read

@@ -1,0 +1,311 @@
+"""One request at a time: what is repeated, what is not, and what an error says."""
+
+import asyncio
+import ssl
+from datetime import timedelta
+
+import pytest
+import trustme
+from aiohttp import web
+from kube.wire import Script, failure, hangs, resets, says, serving, streams, until
+
+import hpad
+from hpad.kube import paths
+from hpad.kube.client import Client
+from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
+from hpad.kube.errors import ApiError
+from hpad.model.key import Key
+
+PATH = "/api/v1/namespaces/n/pods/a"
+
+
+async def refused(request):
+    with pytest.raises(ApiError) as caught:
+        await request
+    return caught.value
+
+
+async def test_an_answer_is_bytes_and_is_counted(script, clock):
+    script.on("GET", PATH, says(b'{"a":1}'))
+    seen = []
+    config = ClusterConfig(script.url)
+    async with Client(config, clock, observe=lambda method, code, seconds: seen.append((method, code))) as client:
+        assert await client.request("GET", PATH, params={"labelSelector": "a in (b, c)"}) == b'{"a":1}'
+        assert client.requests == {("GET", "/api/v1/namespaces/{namespace}/pods/{name}", "200"): 1}
+    assert seen == [("GET", "200")]
+    assert script.asked == [("GET", PATH, {"labelSelector": "a in (b, c)"})]
+    assert script.headers[0]["User-Agent"] == f"hpad/{hpad.__version__}"
+    assert script.headers[0]["Accept-Encoding"] == "identity"
+    assert "Authorization" not in script.headers[0]
+    assert "Content-Type" not in script.headers[0]
+
+
+async def test_a_body_goes_out_as_it_is(script, client):
+    script.on("PATCH", PATH, says({}))
+    await client.request("PATCH", PATH, body=b'{"x":1}', content_type="application/merge-patch+json")
+    assert script.bodies == [b'{"x":1}']
+    assert script.headers[0]["Content-Type"] == "application/merge-patch+json"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "property_"),
+    [
+        ("scale/deployment_put_conflict_409", "Conflict", "conflict"),
+        ("hpa/get_404", "NotFound", "not_found"),
+        ("pods/list_continue_expired_410", "Expired", "gone"),
+        ("hpa/status_put_invalid_422", "Invalid", None),
+        ("errors/403_rbac_user", "Forbidden", None),
+        ("errors/401_bad_token", "Unauthorized", None),
+    ],
+)
+async def test_recorded_refusals_keep_the_words_of_the_server(script, client, recorded, name, reason, property_):
+    real = recorded(name)
+    script.on("GET", PATH, says(real["body"], real["status"]))
+    error = await refused(client.request("GET", PATH))
+    assert (error.status, error.reason) == (real["status"], reason)
+    assert str(error) == error.message == real["body"]["message"]
+    assert [each for each in ("conflict", "not_found", "gone") if getattr(error, each)] == [property_] * bool(property_)
+
+
+async def test_a_taken_name_is_no_conflict(script, client, recorded):
+    real = recorded("hpa/create_409_already_exists")
+    script.on("POST", PATH, says(real["body"], 409))
+    assert not (await refused(client.request("POST", PATH, body=b"{}"))).conflict
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (404, b"404 page not found\n", "the server could not find the requested resource (get pods a)"),
+        (503, b"service unavailable\n", "the server is currently unable to handle the request (get pods a)"),
+        (500, b"<html>", 'an error on the server ("<html>") has prevented the request from succeeding (get pods a)'),
+        (302, b"", "the server responded with the status code 302 but did not return more information (get pods a)"),
+    ],
+)
+async def test_an_unexplained_refusal_reads_as_in_kubernetes(script, client, status, body, message):
+    script.on("GET", PATH, says(body, status))
+    error = await refused(client.request("GET", PATH))
+    assert (error.status, error.message) == (status, message)
+
+
+async def test_too_many_requests_are_waited_for_as_long_as_asked(script, client, clock):
+    busy = says(failure(429, "TooManyRequests", "slow down"), 429, Retry_After="2")
+    script.on("POST", PATH, busy, busy, says({}))
+    await client.request("POST", PATH, body=b"{}")
+    assert clock.slept == [2, 2]
+
+
+async def test_patience_has_an_end(script, client, clock):
+    script.on("GET", PATH, says(failure(429, "TooManyRequests", "slow down"), 429, Retry_After="3600"))
+    error = await refused(client.request("GET", PATH))
+    assert (error.status, error.retry_after, error.passing) == (429, 3600, True)
+    assert len(clock.slept) == 3
+    assert max(clock.slept) <= 10
+
+
+@pytest.mark.parametrize("status", [500, 503, 504, 409])
+async def test_a_refusal_is_not_repeated(script, client, clock, status):
+    script.on("GET", PATH, says(failure(status, "X", "no"), status, Retry_After="1"))
+    await refused(client.request("GET", PATH))
+    assert script.count(PATH) == 1
+    assert not clock.slept
+
+
+async def test_a_get_on_a_dropped_connection_is_sent_again(script, client):
+    script.on("GET", PATH, says({}), resets, says(b"again"))
+    await client.request("GET", PATH)
+    assert await client.request("GET", PATH) == b"again"
+
+
+async def test_a_post_on_a_dropped_connection_is_not(script, client):
+    script.on("POST", PATH, says({}), resets, says(b"again"))
+    await client.request("POST", PATH, body=b"{}")
+    error = await refused(client.request("POST", PATH, body=b"{}"))
+    assert (error.status, error.reason) == (0, "Connection")
+    assert script.count(PATH) == 2
+
+
+async def test_a_server_that_does_not_answer(script, clock):
+    script.on("GET", PATH, hangs)
+    async with Client(ClusterConfig(script.url), clock, timeout=0.1) as client:
+        error = await refused(client.request("GET", PATH))
+        assert list(client.requests) == [("GET", "/api/v1/namespaces/{namespace}/pods/{name}", "<error>")]
+    assert (error.status, error.reason, error.passing) == (0, "Timeout", True)
+    assert script.url in error.message
+
+
+async def test_an_answer_that_breaks_off(script, client):
+    async def half(request):
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"{")
+        request.transport.close()
+        return response
+
+    script.on("GET", PATH, half)
+    error = await refused(client.request("GET", PATH))
+    assert (error.status, error.reason) == (0, "Connection")
+
+
+async def test_nobody_listens(clock):
+    async with serving(hangs) as port:
+        pass
+    async with Client(ClusterConfig(f"http://127.0.0.1:{port}"), clock) as client:
+        error = await refused(client.request("GET", PATH))
+    assert error.status == 0
+    assert "cannot be reached" in error.message
+
+
+async def test_a_stream_checks_the_status_before_it_yields(script, client):
+    script.on("GET", PATH, says(b"<html>busy</html>", 503))
+    chunks = client.stream(PATH, {}, 1)
+    with pytest.raises(ApiError, match="currently unable"):
+        await anext(chunks)
+
+
+async def test_a_silent_stream_ends_in_a_timeout(script, client):
+    script.on("GET", PATH, streams(b"one", then="hang"))
+    chunks = client.stream(PATH, {}, 0.1)
+    assert await anext(chunks) == b"one"
+    with pytest.raises(ApiError) as caught:
+        await anext(chunks)
+    assert caught.value.reason == "Timeout"
+
+
+async def test_many_streams_leave_room_for_requests(script, client):
+    script.on("GET", "/api/v1/pods", streams(b"x", then="hang"))
+    script.on("GET", PATH, says(b"ok"))
+
+    async def listen():
+        async for _ in client.stream("/api/v1/pods", {}, 30):
+            pass
+
+    listeners = [asyncio.ensure_future(listen()) for _ in range(40)]
+    await until(lambda: script.count("/api/v1/pods") == 40)
+    assert await client.request("GET", PATH) == b"ok"
+    for each in listeners:
+        each.cancel()
+    await asyncio.gather(*listeners, return_exceptions=True)
+
+
+def needs(token):
+    async def answer(request):
+        good = request.headers.get("Authorization") == f"Bearer {token}"
+        return await (says(b"in") if good else says(failure(401, "Unauthorized", "Unauthorized"), 401))(request)
+
+    return answer
+
+
+async def test_a_refused_token_is_read_anew_once(script, clock):
+    script.on("PUT", PATH, needs("new"))
+    identity = Identity(Credentials("Bearer old"), lambda: Credentials("Bearer new"))
+    async with Client(ClusterConfig(script.url, identity=identity), clock) as client:
+        answers = await asyncio.gather(*(client.request("PUT", PATH, body=b"{}") for _ in range(4)))
+        assert answers == [b"in"] * 4
+
+
+async def test_a_token_that_stays_wrong_is_not_read_over_and_over(script, clock):
+    script.on("GET", PATH, needs("never"))
+    reads = []
+    identity = Identity(Credentials("Bearer old"), lambda: reads.append(1) or Credentials("Bearer s3cret"))
+    async with Client(ClusterConfig(script.url, identity=identity), clock) as client:
+        for _ in range(5):
+            error = await refused(client.request("GET", PATH))
+    assert len(reads) == 1
+    assert "s3cret" not in repr(error) + repr(client.config)
+
+
+async def test_a_reading_that_fails_leaves_the_token_in_use(script, clock):
+    script.on("GET", PATH, needs("old"))
+
+    def fails():
+        raise ConfigError("the plugin is gone")
+
+    identity = Identity(Credentials("Bearer old"), fails, every=60)
+    async with Client(ClusterConfig(script.url, identity=identity), clock) as client:
+        for _ in range(3):
+            assert await client.request("GET", PATH) == b"in"
+            clock.skipped += 61
+
+
+async def test_tokens_in_files_are_read_every_minute_and_expiring_ones_in_time(clock):
+    tokens = iter(["b", "c", "d"])
+    identity = Identity(Credentials("a"), lambda: Credentials(next(tokens)), every=60)
+    seen = []
+    for wait in (0, 30, 31, 5, 56):
+        clock.skipped += wait
+        seen.append((await identity.headers(clock))["Authorization"])
+    assert seen == ["a", "a", "b", "b", "c"]
+    expiring = Identity(Credentials("a", clock.now() + timedelta(minutes=5)), lambda: Credentials("b"))
+    assert (await expiring.headers(clock))["Authorization"] == "a"
+    clock.skipped += 239
+    assert (await expiring.headers(clock))["Authorization"] == "a"
+    clock.skipped += 2
+    assert (await expiring.headers(clock))["Authorization"] == "b"
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+async def test_tls_with_a_name_of_its_own(authority, clock):
+    server, script = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), Script()
+    authority.issue_cert("api.internal").configure_cert(server)
+    script.on("GET", PATH, says(b"secure"))
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with serving(script.handle, ssl_context=server) as port:
+        url = f"https://127.0.0.1:{port}"
+        async with Client(ClusterConfig(url, ssl=trusting, tls_server_name="api.internal"), clock) as client:
+            assert await client.request("GET", PATH) == b"secure"
+        async with Client(ClusterConfig(url, ssl=trusting), clock) as client:
+            assert (await refused(client.request("GET", PATH))).reason == "Certificate"
+        async with Client(ClusterConfig(url, ssl=ssl.create_default_context()), clock) as client:
+            error = await refused(client.request("GET", PATH))
+    assert error.reason == "Certificate"
+    assert "not accepted" in error.message
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "resource"),
+    [
+        ("/api/v1/pods", "/api/v1/pods", "pods"),
+        ("/api/v1/namespaces/n/pods", "/api/v1/namespaces/{namespace}/pods", "pods"),
+        ("/api/v1/namespaces/n", "/api/v1/namespaces/{name}", "namespaces"),
+        ("/apis/apps/v1/namespaces/n/deployments/d/scale",
+         "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale", "deployments.apps"),
+        ("/apis/apps/v1", "/apis/apps/v1", ""),
+        ("/apis/apps", "/apis/apps", ""),
+        ("/version", "/version", ""),
+        ("/", "/", ""),
+    ],
+)  # fmt: skip
+def test_paths_without_names(path, text, resource):
+    found = paths.template(path)
+    assert (found.text, found.resource) == (text, resource)
+
+
+def test_names_in_paths_are_escaped():
+    assert paths.PODS.object(Key("n", "a/../b?c")) == "/api/v1/namespaces/n/pods/a%2F..%2Fb%3Fc"
+
+
+async def test_no_environment_proxy_is_consulted(script, clock, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    script.on("GET", PATH, says(b"direct"))
+    async with Client(ClusterConfig(script.url), clock) as client:
+        assert await client.request("GET", PATH) == b"direct"
+
+
+async def test_a_proxy_of_the_configuration_is_used(clock):
+    seen = []
+
+    async def proxy(request):
+        seen.append(str(request.url))
+        return web.Response(text="via")
+
+    async with serving(proxy) as port:
+        config = ClusterConfig("http://api.invalid:80", proxy=f"http://127.0.0.1:{port}")
+        async with Client(config, clock) as client:
+            assert await client.request("GET", PATH) == b"via"
+    assert seen == [f"http://api.invalid{PATH}"]

@@ -1,0 +1,85 @@
+"""What becomes of repeated, similar and too many events, by the rules of Kubernetes' own clients."""
+
+from datetime import UTC, datetime, timedelta
+
+from hpad.kube.correlate import COMBINED, About, Correlator
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WEB = About("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "7")
+SECOND = timedelta(seconds=1)
+
+
+def feed(correlator, messages, *, about=WEB, type="Normal", reason="SuccessfulRescale", start=NOW, every=SECOND):
+    return [
+        correlator.judge(about, type, reason, message, start + index * every) for index, message in enumerate(messages)
+    ]
+
+
+def test_a_repeated_event_is_counted_on_the_first():
+    first, second, third = feed(Correlator(), ["New size: 4"] * 3)
+    assert not first.exists
+    assert second.exists
+    assert third.exists
+    assert [verdict.event.count for verdict in (first, second, third)] == [1, 2, 3]
+    assert len({verdict.event.name for verdict in (first, second, third)}) == 1
+    assert (third.event.first, third.event.last) == (NOW, NOW + 2 * SECOND)
+
+
+def test_names_are_the_object_and_the_moment_in_hex():
+    (verdict,) = feed(Correlator(), ["x"])
+    assert verdict.event.name == f"web.{int(NOW.timestamp()) * 10**9:x}"
+
+
+def test_names_differ_even_at_the_same_moment():
+    verdicts = feed(Correlator(), ["a", "b", "c"], every=timedelta(0))
+    assert len({verdict.event.name for verdict in verdicts}) == 3
+
+
+def test_from_the_tenth_different_message_on_events_are_combined():
+    verdicts = feed(Correlator(), [f"New size: {size}" for size in range(13, 0, -1)])
+    plain, combined = verdicts[:9], verdicts[9:]
+    assert all(not verdict.event.message.startswith(COMBINED) for verdict in plain)
+    assert [verdict.event.message for verdict in combined] == [f"{COMBINED}New size: {size}" for size in (4, 3, 2, 1)]
+    assert [verdict.event.count for verdict in combined] == [1, 2, 3, 4]
+    assert [verdict.exists for verdict in combined] == [False, True, True, True]
+    assert len({verdict.event.name for verdict in combined}) == 1
+
+
+def test_other_reasons_and_other_objects_are_not_similar():
+    correlator = Correlator()
+    feed(correlator, [f"New size: {size}" for size in range(12)])
+    (other,) = feed(correlator, ["x"], reason="FailedRescale")
+    (elsewhere,) = feed(correlator, ["New size: 99"], about=About("HorizontalPodAutoscaler", "n", "b", "v", "v2"))
+    assert other.event.message == "x"
+    assert elsewhere.event.message == "New size: 99"
+
+
+def test_after_ten_quiet_minutes_events_stand_for_themselves_again():
+    correlator = Correlator()
+    feed(correlator, [f"New size: {size}" for size in range(12)])
+    (later,) = feed(correlator, ["New size: 77"], start=NOW + timedelta(minutes=11))
+    assert later.event.message == "New size: 77"
+
+
+def test_a_burst_of_25_then_one_in_five_minutes():
+    correlator = Correlator()
+    burst = feed(correlator, ["same"] * 30, every=timedelta(0))
+    assert [verdict is not None for verdict in burst] == [True] * 25 + [False] * 5
+    late = feed(correlator, ["same"] * 2, start=NOW + timedelta(minutes=5), every=timedelta(0))
+    assert late[0].event.count == 31
+    assert late[1] is None
+
+
+def test_a_new_version_of_the_object_is_still_the_object():
+    correlator = Correlator()
+    feed(correlator, ["x"])
+    newer = About("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "8")
+    (verdict,) = feed(correlator, ["x"], about=newer)
+    assert verdict.event.count == 2
+
+
+def test_what_is_remembered_has_a_limit():
+    correlator = Correlator()
+    for index in range(5_000):
+        feed(correlator, ["x"], about=About("HorizontalPodAutoscaler", "n", f"h{index}", "u", "autoscaling/v2"))
+    assert len(correlator._seen) == len(correlator._similar) == len(correlator._spam) == 4096

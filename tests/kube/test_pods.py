@@ -1,0 +1,51 @@
+"""Selecting pods by index finds what a look at every pod would find."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpad.kube.pods import Index
+from hpad.model import selector
+from hpad.model.pod import Pod
+
+_LABELS = st.dictionaries(st.sampled_from(["app", "tier", "x"]), st.sampled_from(["a", "b", ""]), max_size=3)
+_PODS = st.lists(
+    st.builds(
+        lambda name, namespace, labels: Pod(name=name, namespace=namespace, labels=labels),
+        st.sampled_from(["p1", "p2", "p3", "p4"]),
+        st.sampled_from(["n", "m"]),
+        _LABELS,
+    ),
+    max_size=12,
+)
+_TERMS = ["app=a", "app==b", "app!=a", "tier in (a,b)", "tier notin (a)", "x", "!x", "app=", "x in (a)", "x in (,b)"]
+_SELECTORS = st.lists(st.sampled_from(_TERMS), max_size=3).map(",".join)
+
+
+@given(_PODS, _SELECTORS, st.data())
+def test_the_index_is_no_different_from_a_scan(pods, text, data):
+    index, held = Index(), {}
+    for pod in pods:
+        key = (pod.namespace, pod.name)
+        new = None if key in held and data.draw(st.booleans()) else pod
+        index.replace(held.pop(key, None), new)
+        if new is not None:
+            held[key] = new
+    selected = selector.parse(text)
+    for namespace in ("n", "m", "none"):
+        scan = [pod for key, pod in held.items() if key[0] == namespace and selected.matches(pod.labels)]
+        assert index.select(namespace, selected) == sorted(scan, key=lambda pod: pod.name)
+
+
+def test_the_selector_of_nothing_selects_nothing():
+    index = Index()
+    index.replace(None, Pod(name="a", namespace="n"))
+    assert index.select("n", selector.NOTHING) == []
+    assert [pod.name for pod in index.select("n", selector.EVERYTHING)] == ["a"]
+
+
+def test_an_emptied_index_holds_nothing():
+    index, pod = Index(), Pod(name="a", namespace="n", labels={"app": "web"})
+    index.replace(None, pod)
+    index.replace(pod, None)
+    assert not index._labels
+    assert not index._namespaces

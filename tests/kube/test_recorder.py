@@ -1,0 +1,89 @@
+"""Events on the wire: the shape a real controller wrote, and never in anybody's way."""
+
+import json
+
+import pytest
+from kube.wire import failure, hangs, says, until
+
+from hpad.kube.recorder import Recorder
+from hpad.model.events import Event
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.meta import ObjectMeta
+
+PATH = "/api/v1/namespaces/fix/events"
+WEB = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="u-1", resource_version="779"))
+RESCALE = Event("Normal", "SuccessfulRescale", "New size: 4")
+
+
+@pytest.fixture
+async def recorder(client, running):
+    recorder = Recorder(client)
+    running(recorder.run())
+    return recorder
+
+
+def shape(value):
+    return {name: shape(each) for name, each in value.items()} if isinstance(value, dict) else type(value).__name__
+
+
+async def test_an_event_has_the_shape_of_the_original(script, recorder, recorded):
+    script.on("POST", PATH, says({}, 201))
+    recorder.record(WEB, RESCALE)
+    await recorder.flush()
+    (sent,) = map(json.loads, script.bodies)
+    real = recorded("client_go/create_events_201_SuccessfulRescale")["request"]["body"]
+    assert shape(sent) == shape(real)
+    assert sent["source"] == real["source"]
+    assert sent["involvedObject"] == {
+        "kind": "HorizontalPodAutoscaler", "namespace": "fix", "name": "web", "uid": "u-1",
+        "apiVersion": "autoscaling/v2", "resourceVersion": "779",
+    }  # fmt: skip
+    assert (sent["reason"], sent["message"], sent["type"]) == ("SuccessfulRescale", "New size: 4", "Normal")
+    assert sent["metadata"]["name"].startswith("web.")
+
+
+async def test_a_repeated_event_is_a_count(script, recorder, recorded):
+    script.on("POST", PATH, says({}, 201))
+    recorder.record(WEB, RESCALE)
+    await recorder.flush()
+    name = json.loads(script.bodies[0])["metadata"]["name"]
+    script.on("PATCH", f"{PATH}/{name}", says({}))
+    recorder.record(WEB, RESCALE)
+    await recorder.flush()
+    real = recorded("client_go/patch_events_200_count")["request"]["body"]
+    assert shape(json.loads(script.bodies[1])) == shape(real)
+    assert json.loads(script.bodies[1])["count"] == 2
+
+
+async def test_an_event_that_has_expired_meanwhile_is_written_anew(script, recorder):
+    script.on("POST", PATH, says({}, 201))
+    recorder.record(WEB, RESCALE)
+    recorder.record(WEB, RESCALE)
+    await recorder.flush()
+    assert [method for method, _, _ in script.asked] == ["POST", "PATCH", "POST"]
+    assert json.loads(script.bodies[2])["count"] == 2
+
+
+async def test_a_refused_event_is_let_go(script, recorder):
+    script.on("POST", PATH, says(failure(403, "Forbidden", "no"), 403), says({}, 201))
+    recorder.record(WEB, RESCALE)
+    recorder.record(WEB, Event("Warning", "FailedGetScale", "boom"))
+    await recorder.flush()
+    assert recorder.dropped == 1
+    assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale", "FailedGetScale"]
+
+
+async def test_a_server_in_trouble_is_tried_again(script, recorder, clock):
+    script.on("POST", PATH, says(b"busy", 503), says(b"busy", 500), says({}, 201))
+    recorder.record(WEB, RESCALE)
+    await recorder.flush()
+    assert (recorder.dropped, clock.slept) == (0, [10, 10])
+
+
+async def test_nobody_waits_for_a_server_that_hangs(script, recorder):
+    script.on("POST", PATH, hangs)
+    recorder.record(WEB, RESCALE)
+    await until(lambda: script.count(PATH) == 1)
+    for size in range(1_200):
+        recorder.record(WEB, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
+    assert recorder.dropped == 200

@@ -1,0 +1,79 @@
+"""Lines out of chunks, and changes out of lines."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpad.kube import watch
+from hpad.kube.errors import ApiError
+
+_LINE = st.binary(min_size=1, max_size=30).filter(lambda text: b"\n" not in text and text.strip())
+
+
+@given(st.lists(_LINE, max_size=8), st.binary(max_size=20).filter(lambda text: b"\n" not in text), st.data())
+def test_lines_do_not_depend_on_how_the_stream_is_cut(lines, rest, data):
+    stream = b"".join(line + b"\n" for line in lines) + rest
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    reader, found = watch.Lines(), []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found.extend(reader.feed(stream[start:end]))
+    assert found == lines
+
+
+def test_a_line_of_many_chunks_has_no_size_limit():
+    reader = watch.Lines()
+    for _ in range(5_000):
+        assert list(reader.feed(b"x" * 1_000)) == []
+    (line,) = reader.feed(b"\n")
+    assert len(line) == 5_000_000
+
+
+@pytest.mark.parametrize("name", ["hpa_added_modified_deleted_bookmark", "hpa_controller_run", "hpa_watch_rv0"])
+def test_recorded_streams_are_read(recorded, name):
+    lines = recorded(f"watch/{name}")["body"]
+    assert lines
+    for line in lines:
+        change = watch.decode(json.dumps(line).encode())
+        assert change.type == line["type"]
+        assert json.loads(bytes(change.object)) == line["object"]
+
+
+@pytest.mark.parametrize("name", ["hpa_410_error_event", "pods_410_error_event"])
+def test_a_recorded_error_is_the_end_of_its_version(recorded, name):
+    (line,) = recorded(f"watch/{name}")["body"]
+    with pytest.raises(ApiError) as caught:
+        watch.decode(json.dumps(line).encode())
+    assert caught.value.gone
+    assert caught.value.reason == "Expired"
+    assert caught.value.message == line["object"]["message"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"<html>503</html>",
+        b"service unavailable",
+        b'{"type":"ADDED","object":{"metadata":{"na',
+        b'{"type":"ADDED"}',
+        b'{"kind":"Status","code":500}',
+        b'{"type":"SURPRISE","object":{}}',
+        b'["ADDED",{}]',
+        b"\x00\xff",
+    ],
+)
+def test_garbage_is_no_change(line):
+    with pytest.raises(ApiError) as caught:
+        watch.decode(line)
+    assert caught.value.status == 0
+    assert not caught.value.gone
+
+
+def test_waits_double_up_to_a_limit_and_start_again():
+    backoff = watch.Backoff(1.0, 10.0)
+    waits = [backoff.next() for _ in range(8)]
+    for wait, most in zip(waits, [1, 2, 4, 8, 10, 10, 10, 10], strict=True):
+        assert most / 2 <= wait <= most
+    backoff.reset()
+    assert backoff.next() <= 1.0

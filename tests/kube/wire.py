@@ -1,0 +1,140 @@
+"""A server of scripted answers on loopback, and a clock that does not wait."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import web
+
+from hpad.kube import watch
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+QUICK = watch.Pace(shortest=5, longest=5, grace=1, first=0.5, last=8)
+
+
+class SkippingClock:
+    """Sleeping takes no time but moves the clock, and is written down."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self.skipped = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() + self.skipped
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            self.slept.append(seconds)
+            self.skipped += seconds
+        await asyncio.sleep(0.001)
+
+
+class Script:
+    """Answers, by method and path, in the order they were given; the last of them stays."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self._answers: dict[tuple[str, str], list[Answer]] = {}
+
+    def on(self, method: str, path: str, *answers: Answer) -> None:
+        """`path` with `?watch` stands for watches of it."""
+        self._answers.setdefault((method, path), []).extend(answers)
+
+    def count(self, path: str) -> int:
+        return sum(1 for _, asked, _ in self.asked if asked == path)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        path = request.path + ("?watch" if "watch" in request.query else "")
+        self.asked.append((request.method, path, dict(request.query)))
+        self.headers.append(dict(request.headers))
+        self.bodies.append(await request.read())
+        answers = self._answers.get((request.method, path))
+        if not answers:
+            return web.Response(status=404, text="404 page not found\n")
+        return await (answers.pop(0) if len(answers) > 1 else answers[0])(request)
+
+
+@contextlib.asynccontextmanager
+async def serving(handle: Answer, **site: Any) -> AsyncIterator[int]:
+    """A server for one handler; the port it listens on."""
+    app = web.Application(client_max_size=2**26)
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, **site).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def says(body: Any, status: int = 200, **headers: str) -> Answer:
+    """Answer with JSON (or with bytes as they are)."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.Response(body=content, status=status, content_type="application/json", headers=named)
+
+    return answer
+
+
+def streams(*chunks: bytes | float, then: str = "end") -> Answer:
+    """Answer with chunks (a number waits so many seconds), then `end`, `reset` the connection, or `hang`."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for chunk in chunks:
+            if isinstance(chunk, bytes):
+                await response.write(chunk)
+            else:
+                await asyncio.sleep(chunk)
+        if then == "hang":
+            await asyncio.sleep(60)
+        if then == "reset":
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+    return answer
+
+
+async def resets(request: web.Request) -> web.StreamResponse:
+    """Break the connection off without an answer."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def hangs(request: web.Request) -> web.StreamResponse:
+    """Never answer."""
+    await asyncio.sleep(60)
+    return web.Response()
+
+
+def failure(code: int, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    }  # fmt: skip
+
+
+def line(kind: str, value: Any) -> bytes:
+    return json.dumps({"type": kind, "object": value}).encode() + b"\n"
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  it may be about the server too
+            await asyncio.sleep(0.002)
