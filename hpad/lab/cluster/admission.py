@@ -9,7 +9,7 @@ import msgspec
 
 from hpad.lab.cluster import errors
 from hpad.lab.cluster.resources import HPAS, Object, Resource
-from hpad.model import conversion, defaults, fields, hpa, meta, validation
+from hpad.model import conversion, decode, defaults, fields, hpa, meta, validation
 from hpad.model.conversion import v1
 
 _FILLED: Final = {"v1": defaults.with_minimum_and_metrics, "v2": defaults.defaulted}
@@ -56,6 +56,13 @@ def present(resource: Resource, obj: Object, version: str) -> Object:
         metadata = _metadata(obj, old.metadata)
         rest = {**rest, "metadata": metadata, "spec": shown["spec"], "status": shown["status"]}
     return {"kind": resource.kind, "apiVersion": resource.group_version(version), **rest}
+
+
+def unknown_fields(resource: Resource, obj: Object) -> list[str]:
+    """Paths of fields of an HPA that its version does not have."""
+    if resource != HPAS:
+        return []
+    return [fault.field for fault in decode.read(obj).errors if fault.type == fields.UNKNOWN]
 
 
 def empty_status() -> Object:

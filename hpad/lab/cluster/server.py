@@ -8,14 +8,17 @@ from typing import Any
 
 import yaml
 from aiohttp import web
+from multidict import CIMultiDict
 
 from hpad import clock as clocks
 from hpad.lab.cluster import (
     admission,
+    answers,
     discovery,
     errors,
     faults,
     journal,
+    openapi,
     patches,
     paths,
     reads,
@@ -88,22 +91,30 @@ class Server:
         if verb == "watch":
             return await self._watch(request, address)
         if verb == "list":
-            return web.json_response(reads.render(address, reads.page(self.store, address, request.query)))
+            found = reads.page(self.store, address, request.query)
+            return web.json_response(self._form(request, address).many(found))
         if verb == "create":
             return await self._create(request, address)
         if verb == "deletecollection":
             return await self._delete_collection(request, address)
         return await self._on_object(request, address, verb)
 
+    def _form(self, request: web.Request, address: paths.Address) -> answers.Answers:
+        form = answers.form(request.headers.get("Accept", ""))
+        return answers.Answers(address, form, request.query.get("includeObject", ""), self.clock.now())
+
     def _elsewhere(self, request: web.Request) -> web.StreamResponse:
         parts = [part for part in request.path.split("/") if part]
         if parts and parts[0] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
+        if parts[:2] == ["openapi", "v3"]:
+            document = openapi.answer(self.registry, parts[2:])
+            return _not_found_page() if document is None else web.json_response(document)
         accept = request.headers.get("Accept", "")
         aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
         body = discovery.answer(self.registry, parts, aggregated=aggregated, host=request.host)
         if body is None:
-            return web.Response(status=404, text="404 page not found\n")
+            return _not_found_page()
         is_aggregated = body.get("kind") == "APIGroupDiscoveryList"
         headers = {"Content-Type": discovery.AGGREGATED if is_aggregated else "application/json"}
         return web.Response(body=json.dumps(body).encode(), headers=headers)
@@ -111,12 +122,15 @@ class Server:
     async def _watch(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         reads.predicate(address, request.query)  # a bad selector is refused before the stream begins
         reads.read_revision(request.query.get("resourceVersion", ""))
+        form = self._form(request, address)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
+        first = True
         async for event in self.hub.events(address, request.path_qs, request.query):
             await self.hub.flowing.wait()
-            await response.write(json.dumps(event).encode() + b"\n")
+            await response.write(json.dumps(form.event(event, first=first)).encode() + b"\n")
+            first = False
         await response.write_eof()
         return response
 
@@ -124,8 +138,10 @@ class Server:
         body = await self._object(request, address)
         namespace = address.namespace or ("" if not address.resource.namespaced else "default")
         dry_run = request.query.get("dryRun") == "All"
+        warnings = _field_warnings(request, address, body)
         created = self.writer.create(address.resource, namespace, body, dry_run=dry_run)
-        return web.json_response(admission.present(address.resource, created, address.version), status=201)
+        shown = self._form(request, address).one(created)
+        return web.json_response(shown, status=201, headers=warnings)
 
     async def _on_object(self, request: web.Request, address: paths.Address, verb: str) -> web.StreamResponse:
         if verb == "patch" and _is_apply(request):
@@ -139,6 +155,7 @@ class Server:
             if address.subresource == "scale":
                 obj = self.writer.rescale(address.resource, obj, body)
             else:
+                _field_warnings(request, address, body)
                 obj = self.writer.update(address.resource, obj, body, address.subresource)
         elif verb == "patch":
             patch = _parsed(await request.read(), "the patch")
@@ -146,6 +163,8 @@ class Server:
             obj = self.writer.patch(
                 address.resource, obj, address.version, request.content_type, patch, address.subresource
             )
+        if verb == "get" and not address.subresource:
+            return web.json_response(self._form(request, address).one(obj))
         return self._shown(address, obj)
 
     def _shown(self, address: paths.Address, obj: Object, status: int = 200) -> web.Response:
@@ -200,6 +219,22 @@ def _check_kind(body: Object, api_version: str, kind: str) -> None:
     if got != (kind, api_version):
         version = got[1].rpartition("/")[2]
         raise errors.bad_request(f'{got[0]} in version "{version}" cannot be handled as a {kind}: unknown conversion')
+
+
+def _not_found_page() -> web.Response:
+    return web.Response(status=404, text="404 page not found\n")
+
+
+def _field_warnings(request: web.Request, address: paths.Address, body: Object) -> CIMultiDict[str]:
+    """`Warning` headers for fields that nobody knows; raises ApiError 400 with fieldValidation=Strict."""
+    unknown = admission.unknown_fields(address.resource, body)
+    if unknown and request.query.get("fieldValidation") == "Strict":
+        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
+        kind = address.resource.kind
+        raise errors.bad_request(
+            f'{kind} in version "{address.version}" cannot be handled as a {kind}: strict decoding error: {listed}'
+        )
+    return CIMultiDict(("Warning", f'299 - "unknown field \\"{field}\\""') for field in unknown)
 
 
 def _parsed(raw: bytes, kind: str) -> Any:

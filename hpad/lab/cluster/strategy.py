@@ -19,6 +19,18 @@ SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 _WORKLOADS = ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet")
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "Deployment": {
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+    },
+    "StatefulSet": {
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+    },
+}
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
@@ -134,6 +146,8 @@ def set_defaults(resource: Resource, obj: Object) -> None:
 def _default_workload(kind: str, spec: dict[str, Any]) -> None:
     if spec.get("replicas") is None:
         spec["replicas"] = 1
+    for name, value in _DEFAULTS.get(kind, {}).items():
+        spec.setdefault(name, copy.deepcopy(value))
     template = spec.get("template") or {}
     if kind == "ReplicationController" and not spec.get("selector"):
         spec["selector"] = dict((template.get("metadata") or {}).get("labels") or {})
