@@ -1,0 +1,83 @@
+"""A package of adapters by somebody else, installed for a test."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import asyncio
+import msgspec
+from hpad.adapter import ExternalSample
+
+class Broker(msgspec.Struct, forbid_unknown_fields=True):
+    host: str
+    port: int = 1
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    password: str = ""
+    depth: int = 1
+    broker: Broker | None = None
+
+    def __post_init__(self):
+        if self.depth < 0:
+            raise ValueError("depth: must not be negative")
+
+class Good:
+    serves = frozenset({"External"})
+    Settings = Settings
+    def __init__(self, settings, context):
+        if settings.url == "boom":
+            raise RuntimeError("secret in here")
+        self.settings = settings
+    async def answer(self, queries): return []
+    async def aclose(self): pass
+
+class Numbers(Good):
+    def __init__(self, settings, context):
+        self.clock, self.url = context.clock, settings.url
+    async def answer(self, queries):
+        return [await self.one() for _ in queries]
+    async def one(self):
+        if self.url == "hang":
+            await asyncio.Event().wait()
+        if self.url == "raise":
+            raise RuntimeError("secret")
+        return None if self.url == "short" else ExternalSample((7000,), self.clock.now())
+    async def aclose(self):
+        if self.url == "sad":
+            raise RuntimeError("secret")
+
+class NoServes(Good):
+    serves = frozenset({"Everything"})
+
+class NoSettings(Good):
+    Settings = dict
+
+function = lambda settings, context: None
+"""
+ENTRY_POINTS = """[hpad.adapters]
+good = outsider_adapters:Good
+numbers = outsider_adapters:Numbers
+no-serves = outsider_adapters:NoServes
+no-settings = outsider_adapters:NoSettings
+function = outsider_adapters:function
+absent = outsider_adapters:Absent
+no-module = outsider_adapters.nothing:Good
+broken = outsider_broken:Good
+"""
+
+
+@pytest.fixture
+def outsider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package by somebody else, as pip leaves it behind."""
+    (tmp_path / "outsider_adapters.py").write_text(CODE)
+    (tmp_path / "outsider_broken.py").write_text("raise RuntimeError('half installed')")
+    info = tmp_path / "outsider-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outsider\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("outsider_adapters", "outsider_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
