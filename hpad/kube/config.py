@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,9 +22,9 @@ from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Ident
 
 __all__ = ["ClusterConfig", "ConfigError", "load"]
 
-T = TypeVar("T")
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FILES_S = 60.0  # how often tokens and certificates in files are read anew, as Kubernetes' own clients do
+_NOBODY = "hpad:nobody"
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -79,36 +79,34 @@ class _Source:
         return self.open()[1]
 
     def open(self) -> tuple[Any, Credentials]:
-        """The first reading: its Configuration as well, with `tls` made from it."""
-        with tempfile.TemporaryDirectory(prefix="hpad-") as folder:
-            try:
-                return _own_loop(self._load(folder))
-            finally:
-                _forget_temporary_files()
-
-    async def _load(self, folder: str) -> tuple[Any, Credentials]:
+        """The credentials with the Configuration they came in; `tls` is made, or brought up to date."""
         from kubernetes_asyncio.client import Configuration
 
-        if self.loader is None or self.kind != "auth-provider":  # that one remembers the tokens it was given
-            self.loader = self._loader(folder)
         configuration = type.__call__(Configuration)  # past the shared default object
-        await self._apply(configuration)
-        self._renew_tls(configuration)
+        with tempfile.TemporaryDirectory(prefix="hpad-") as folder:
+            try:
+                if self.loader is None or self.kind != "auth-provider":  # that one remembers the tokens it was given
+                    self.loader = self._loader(folder)
+                self._apply(configuration)
+                self._renew_tls(configuration)
+            finally:
+                _forget_temporary_files()
         token = configuration.api_key.get("BearerToken", "")
         expires = getattr(self.loader, "exec_plugin_expiry", None)
         return configuration, Credentials(token.strip(), _utc(expires))
 
-    async def _apply(self, configuration: Any) -> None:
-        """Let the loader do its work; what it raises may hold secrets, so only plugins and identity providers speak."""
+    def _apply(self, configuration: Any) -> None:
+        """Let the loader do its work; what it raises may hold secrets, so only plugins and paths are quoted."""
         try:
             try:
-                await self.loader.load_and_set(configuration)
+                _own_loop(self.loader.load_and_set(configuration))
             except KeyError as error:
                 if error.args != ("refresh_token",):
                     raise
-                await self.loader.load_and_set(configuration)  # the provider kept the old refresh token: all is there
+                _own_loop(self.loader.load_and_set(configuration))  # the old refresh token stays good: all is there
         except Exception as error:  # noqa: BLE001  whatever a plugin or a provider raises ends here
-            said = str(error) if self.kind == "exec" else type(error).__name__
+            harmless = self.kind == "exec" or str(error).startswith("File does not exist")
+            said = str(error) if harmless else type(error).__name__
             raise ConfigError(
                 f"{self._where()}: the credentials ({self.kind or 'user'}) cannot be read: {said}"
             ) from None
@@ -153,8 +151,8 @@ class _Source:
         if not cluster.get("server"):
             raise ConfigError(f"{self._where()}: the cluster {context.get('cluster')!r} has no server")
         if not context.get("user"):  # anonymous; the loader needs a user all the same
-            context["user"] = ""
-            merged["users"].append({"name": "", "user": {}})
+            context["user"] = _NOBODY
+            merged["users"].append({"name": _NOBODY, "user": {}})
         user = self._named(merged, "users", context["user"])
         user["user"] = user.get("user") or {}
         self.kind = next((kind for kind in ("exec", "auth-provider", "tokenFile") if kind in user["user"]), "")
@@ -255,15 +253,10 @@ def _proxy(host: str, configured: str | None) -> str | None:
     return chosen
 
 
-def _own_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run it in a thread: here a loop may be running already, and the loader would block it."""
+def _own_loop(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run what blocks inside a coroutine where that harms nobody: in a loop of its own, in a thread of its own."""
     with ThreadPoolExecutor(1, thread_name_prefix="hpad-credentials") as pool:
-        return pool.submit(_run, coroutine).result()
-
-
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        return runner.run(coroutine)
+        pool.submit(asyncio.run, coroutine).result()
 
 
 def _forget_temporary_files() -> None:
