@@ -79,4 +79,4 @@ def _header_fault(value: Any, version: Any) -> FieldError | None:
         return not_supported("kind", value.get("kind"), [v2.KIND])
     if not version:
         return required("apiVersion", f"one of {', '.join(VERSIONS)}")
-    return None if version in _VERSIONS else not_supported("apiVersion", version, VERSIONS)
+    return None if version in VERSIONS else not_supported("apiVersion", version, VERSIONS)

@@ -184,7 +184,7 @@ def _quantity_advice(value: Any) -> str:
         return advice
     number, unit = match.groups()
     near = [each for each in _UNITS if each.lower() in (unit.lower(), unit.lower()[:2], unit.lower()[:1])]
-    near.sort(key=lambda each: (not unit.startswith(each), -len(each)))
+    near.sort(key=lambda each: (each.lower() != unit.lower(), not unit.startswith(each)))
     return f'{advice}; did you mean "{number}{near[0]}"?' if near else advice
 
 
