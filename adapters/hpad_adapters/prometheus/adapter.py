@@ -1,0 +1,92 @@
+"""The adapter: questions to queries, queries to the server, rows to samples."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from hpad.adapter import SOURCE_TYPES, AdapterError, Answer, Context, Query, parse_duration
+from hpad_adapters.prometheus import batches, discovery, pods, recipes, rules, samples, settings
+from hpad_adapters.prometheus.connection import Connection
+from hpad_adapters.prometheus.recipes import Ask
+
+
+class Prometheus:
+    """Metrics of every type straight from a Prometheus server, by PromQL or by a prometheus-adapter configuration."""
+
+    serves = frozenset(SOURCE_TYPES)
+    Settings = settings.Settings
+
+    def __init__(self, settings: settings.Settings, context: Context) -> None:
+        """Raises AdapterError for a template or a rule that is wrong, except in `rules_file`, which is read later."""
+        self._settings = settings
+        self._context = context
+        self._own = recipes.Own(settings.metrics)
+        self._rules = None if settings.rules_file else self._compiled()
+        self._connection = Connection(settings, context)
+        self._discovery = discovery.Discovery(self._connection, context, parse_duration(settings.discovery_ttl))
+        self._pods = pods.Pods(context)
+        self._slots = asyncio.Semaphore(settings.concurrency)
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """One query to the server per rule and namespace where the rule allows it, else one per question."""
+        try:
+            if self._rules is None:
+                self._rules = await asyncio.to_thread(self._compiled)
+        except AdapterError as error:
+            return [error] * len(queries)
+        distinct = dict.fromkeys(queries)
+        names = await self._pods.names(query for query in distinct if self._needs_pods(query))
+        answers: dict[Query, Answer] = {}
+        asks: list[Ask] = []
+        for query in distinct:
+            try:
+                asks.append(await self._ask(query, names))
+            except AdapterError as error:
+                answers[query] = error
+        for given in await asyncio.gather(*map(self._answers, batches.planned(asks))):
+            answers |= given
+        return [answers[query] for query in queries]
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: the session is hpad's."""
+
+    def _compiled(self) -> rules.Rules:
+        where = self._settings.rules_file or "rules"
+        return rules.Rules(rules.read(self._settings), self._settings, where)
+
+    def _needs_pods(self, query: Query) -> bool:
+        return query.type in recipes.OF_PODS and self._own.needs_pods(query)
+
+    async def _ask(self, query: Query, names: Mapping[pods.Wanted, frozenset[str] | AdapterError]) -> Ask:
+        """The question for a metric; raises AdapterError."""
+        assert self._rules is not None
+        meant = None if query.pods is None else names.get((query.namespace, query.pods))
+        if isinstance(meant, AdapterError):
+            raise meant
+        ask = self._own.ask(query, meant)
+        if ask is None and query.type in rules.RESOURCES:
+            ask = self._rules.resource(query, meant or frozenset())
+        elif ask is None:
+            chosen = await self._discovery.choose(self._rules.find(query), query.name)
+            ask = chosen and rules.ask(*chosen, query, meant)
+        if ask is None:
+            raise discovery.unknown(query.name, query.type, self._own.names)
+        if ask.names is not None and not ask.names:
+            raise AdapterError(f'no pods in "{query.namespace}" match the target\'s selector "{query.pods}"', "spec")
+        return ask
+
+    async def _answers(self, batch: batches.Batch) -> dict[Query, Answer]:
+        """Ask, and take the answer apart; an error is that of all the batch's questions."""
+        now = self._context.clock.now()
+        try:
+            async with self._slots:
+                series = await self._connection.query(batch.expression(), now.timestamp())
+            parts = list(batch.answers(series))
+        except AdapterError as error:
+            return dict.fromkeys((ask.query for ask in batch.asks), error)
+        answers: dict[Query, Answer] = {}
+        for ask, rows in parts:
+            try:
+                answers[ask.query] = samples.sample(ask, rows, now)
+            except AdapterError as error:
+                answers[ask.query] = error
+        return answers

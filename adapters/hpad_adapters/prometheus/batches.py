@@ -1,0 +1,82 @@
+"""Questions that one query can answer, put together and taken apart again."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from hpad_adapters.prometheus import fusion, recipes, windows, wire
+from hpad_adapters.prometheus.recipes import Ask
+
+MOST_AT_ONCE = 2000
+"""Questions in one query; a longer one would meet the limits of proxies."""
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One series of an answer, and its point."""
+
+    labels: dict[str, str]
+    point: wire.Point
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Questions for one query; `apart`: the labels that tell their answers apart."""
+
+    asks: tuple[Ask, ...]
+    apart: tuple[str, ...]
+
+    def expression(self) -> str:
+        """The PromQL; raises AdapterError."""
+        first = self.asks[0]
+        wanted = {label: tuple(sorted({ask.wanted[label] for ask in self.asks})) for label in first.wanted}
+        by = (*filter(None, (first.item, first.container)), *(label for label in self.apart if label != first.item))
+        text = recipes.rendered(first, wanted, self._names(), by)
+        window = first.recipe.window
+        return text if window is None else windows.asked(text, window)
+
+    def answers(self, series: Iterable[wire.Series]) -> Iterator[tuple[Ask, Sequence[Row]]]:
+        """Each question with its rows."""
+        rows = self._indexed(series)
+        for ask in self.asks:
+            yield ask, rows.get(tuple(ask.wanted[label] for label in self.apart), ())
+
+    def _names(self) -> frozenset[str] | None:
+        if self.asks[0].names is None:
+            return None
+        return frozenset[str]().union(*(ask.names or () for ask in self.asks))
+
+    def _indexed(self, series: Iterable[wire.Series]) -> Mapping[tuple[str, ...], list[Row]]:
+        window = self.asks[0].recipe.window
+        index: dict[tuple[str, ...], list[Row]] = {}
+        for each in series:
+            points = each.points
+            point = windows.reduced(points, window) if window is not None else points[-1] if points else None
+            if point is not None:
+                key = tuple(each.metric.get(label, "") for label in self.apart)
+                index.setdefault(key, []).append(Row(each.metric, point))
+        return index
+
+
+def planned(asks: Iterable[Ask]) -> list[Batch]:
+    """As few batches as possible without any question changing another's answer."""
+    alike: dict[tuple[object, ...], list[Ask]] = {}
+    for ask in asks:
+        alike.setdefault(ask.shape, []).append(ask)
+    return [batch for group in alike.values() for batch in _batches(group)]
+
+
+def _batches(asks: list[Ask]) -> Iterator[Batch]:
+    apart = tuple(label for label in asks[0].wanted if len({ask.wanted[label] for ask in asks}) > 1)
+    kept_apart = {*apart, *((asks[0].item,) if asks[0].narrow and len({ask.names for ask in asks}) > 1 else ())}
+    if not fusion.safe(asks[0].recipe.template, frozenset(kept_apart)) and kept_apart:
+        yield from _equal_ones(asks)
+        return
+    for start in range(0, len(asks), MOST_AT_ONCE):
+        yield Batch(tuple(asks[start : start + MOST_AT_ONCE]), apart)
+
+
+def _equal_ones(asks: list[Ask]) -> Iterator[Batch]:
+    equal: dict[tuple[object, ...], list[Ask]] = {}
+    for ask in asks:
+        equal.setdefault((tuple(ask.wanted.values()), ask.names), []).append(ask)
+    for group in equal.values():
+        yield Batch(tuple(group), ())

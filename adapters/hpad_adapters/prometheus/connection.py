@@ -1,0 +1,143 @@
+"""One server, one request at a time: what goes wrong gets a sentence of its own, and no secret is in any of them."""
+
+import contextlib
+import urllib.parse
+from collections.abc import Iterator, Mapping
+
+import aiohttp
+import msgspec
+import yarl
+
+from hpad.adapter import AdapterError, Context
+from hpad_adapters.prometheus import wire
+from hpad_adapters.prometheus.secrets import Secrets
+from hpad_adapters.prometheus.settings import Settings
+
+_CHUNK = 1 << 16
+_LONGEST_TEXT = 300
+_ADVICE = {
+    401: "the credentials are missing or wrong (username, password, bearer_token, headers)",
+    403: "the credentials do not allow this",
+    404: "there is no Prometheus API at this address; check the url, and its path",
+    422: "the query cannot be executed",
+    429: "the server has had too many requests",
+    503: "the server is overloaded, not ready, or gave up on the query",
+}
+_THE_QUERYS_FAULT = (400, 422)
+_envelope = msgspec.json.Decoder(wire.Envelope)
+
+
+class Connection:
+    """Speaks to the server of one source. Raises nothing but AdapterError."""
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self._settings = settings
+        self._context = context
+        self._secrets = Secrets(settings)
+        self._warned: set[str] = set()
+        self._base = settings.url.rstrip("/")
+        self._where = f'Prometheus "{context.name}" ({self._base})'
+
+    async def query(self, expression: str, at: float) -> list[wire.Series]:
+        """The series of an instant query at that time (seconds since 1970)."""
+        form = {"query": expression, "time": f"{at:.3f}", "timeout": self._settings.query_timeout}
+        with self._decoding():
+            return wire.series(await self._data("query", form, self._settings.method))
+
+    async def series_names(self, selector: str, since: float, until: float) -> list[str]:
+        """The names of the series that a selector matched between two times."""
+        form = {"match[]": selector, "start": f"{since:.3f}", "end": f"{until:.3f}"}
+        with self._decoding():
+            return wire.names(await self._data("label/__name__/values", form, "GET"))
+
+    async def _data(self, call: str, form: Mapping[str, str], method: str) -> msgspec.Raw:
+        url = f"{self._base}/api/v1/{call}"
+        params = dict(self._settings.params) if method == "POST" else {**self._settings.params, **form}
+        if params:
+            url = f"{url}?{urllib.parse.urlencode(params)}"
+        headers = await self._secrets.headers()
+        tls = await self._secrets.tls()
+        with self._border():
+            async with self._context.http.request(
+                method,
+                yarl.URL(url, encoded=True),
+                data=urllib.parse.urlencode(form).encode() if method == "POST" else None,
+                headers={**headers, "Content-Type": "application/x-www-form-urlencoded"}
+                if method == "POST"
+                else headers,
+                ssl=tls,
+                server_hostname=self._settings.tls.server_name or None,
+                allow_redirects=False,
+            ) as response:
+                body = await self._body(response)
+                return self._checked(response, body)
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        limit = self._settings.max_bytes
+        body = bytearray()
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            body += chunk
+            if len(body) > limit:
+                raise AdapterError(f"{self._where} answers more than {limit} bytes (max_bytes); narrow the query")
+        return bytes(body)
+
+    def _checked(self, response: aiohttp.ClientResponse, body: bytes) -> msgspec.Raw:
+        status = response.status
+        if 300 <= status < 400:
+            raise AdapterError(f"{self._where} redirects to {_host(response)}, which is not followed; correct the url")
+        if response.content_type != "application/json":
+            if status == 200:
+                raise AdapterError(f"{self._where} answers {response.content_type}, not JSON; is that a Prometheus?")
+            raise AdapterError(self._refusal(status, ""))
+        with self._decoding():
+            envelope = _envelope.decode(body)
+        if status != 200 or envelope.status != "success":
+            blame = "spec" if status in _THE_QUERYS_FAULT else "source"
+            raise AdapterError(self._refusal(status, envelope.error), blame)
+        self._warn(envelope.warnings)
+        return envelope.data
+
+    def _refusal(self, status: int, said: str) -> str:
+        advice = f", {_ADVICE[status]}" if status in _ADVICE else ""
+        text = f": {said[:_LONGEST_TEXT]}" if said else ""
+        return f"{self._where} answers {status}{advice}{text}"
+
+    def _warn(self, warnings: list[str]) -> None:
+        """Each warning once, not once a tick."""
+        for warning in set(warnings) - self._warned:
+            self._context.log.warning("prometheus warns", source=self._context.name, warning=warning[:_LONGEST_TEXT])
+        self._warned = set(warnings) | (self._warned if len(self._warned) < 100 else set())
+
+    @contextlib.contextmanager
+    def _decoding(self) -> Iterator[None]:
+        try:
+            yield
+        except (msgspec.DecodeError, ValueError):
+            raise AdapterError(f"{self._where} answers JSON that is cut off or not that of Prometheus") from None
+
+    @contextlib.contextmanager
+    def _border(self) -> Iterator[None]:
+        """Every failure of the connection as an AdapterError."""
+        try:
+            yield
+        except aiohttp.ClientConnectorDNSError:
+            raise AdapterError(f"{self._where}: the name of the host is not known (DNS)") from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
+            raise AdapterError(f"{self._where}: the server's certificate is not trusted: {reason} (tls: ca)") from None
+        except aiohttp.ClientSSLError:
+            raise AdapterError(
+                f"{self._where}: no TLS connection; does the server speak TLS, and want a cert?"
+            ) from None
+        except aiohttp.ClientConnectorError as error:
+            raise AdapterError(f"{self._where} cannot be reached: {error.strerror or 'no connection'}") from None
+        except TimeoutError:
+            raise AdapterError(f"{self._where} did not answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise AdapterError(f"{self._where} broke off its answer ({type(error).__name__})") from None
+
+
+def _host(response: aiohttp.ClientResponse) -> str:
+    """Where a redirect leads, without its path and parameters, which may hold secrets."""
+    parts = urllib.parse.urlsplit(response.headers.get("Location", ""))
+    return f"{parts.scheme}://{parts.hostname}" if parts.hostname else "another path"

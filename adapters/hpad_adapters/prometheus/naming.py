@@ -1,0 +1,174 @@
+"""From the name of a metric back to that of its series, by a rule's `seriesQuery`, `seriesFilters` and `name`.
+
+The rules are those of prometheus-adapter's documentation ("Metrics Discovery and Presentation Configuration"):
+`as` is filled with the groups of `matches` as Go's Regexp.Expand does it, by default with $0, or with $1 if there is
+one group.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+_SERIES = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{|\Z)")
+_NAME_MATCHER = re.compile(r"__name__\s*(=~|!~|!=|=)\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)")
+_REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+)|(\$))")
+_LITERAL = re.compile(r"(?:[A-Za-z0-9_:]|\\[.:])*")
+_GROUP = re.compile(r"\((?!\?)([^()|]*)\)")
+
+
+class NameFilter(msgspec.Struct, frozen=True):
+    """A series passes if its name holds the pattern (`positive`), or if it does not."""
+
+    pattern: re.Pattern[str]
+    positive: bool
+
+    def passes(self, series: str) -> bool:
+        """Whether a series of that name is meant."""
+        return bool(self.pattern.search(series)) == self.positive
+
+
+class Naming(msgspec.Struct, frozen=True):
+    """How one rule names the metrics it makes of series."""
+
+    series_query: str
+    filters: tuple[NameFilter, ...]
+    matches: re.Pattern[str]
+    as_: str
+
+    @property
+    def series(self) -> str | None:
+        """The one series that `seriesQuery` names, None if it may be several."""
+        if match := _SERIES.match(self.series_query):
+            return match[1]
+        exact = [text for sign, text in self._name_matchers() if sign == "="]
+        return exact[0] if exact else None
+
+    def metric(self, series: str) -> str | None:
+        """What a series is called as a metric, None if the rule is not about it."""
+        if not all(each.passes(series) for each in self.filters):
+            return None
+        match = self.matches.search(series)
+        return None if match is None else _expanded(self.as_, match)
+
+    def backwards(self, metric: str) -> str | None:
+        """The series that is called so, None where it takes a look at the series there are to know it."""
+        candidate = self.series or _unmatched(self.matches.pattern, self.as_, metric)
+        if candidate is None or not self._queried(candidate):
+            return None
+        return candidate if self.metric(candidate) == metric else None
+
+    def possible(self, metric: str) -> bool:
+        """Whether the rule could make a metric of that name from some series."""
+        if self.series is not None:
+            return self.metric(self.series) == metric
+        return bool(_shape(self.as_).fullmatch(metric))
+
+    def among(self, series: Iterable[str], metric: str) -> str | None:
+        """The first series, by name, that is called so."""
+        return next((name for name in sorted(series) if self.metric(name) == metric), None)
+
+    def _name_matchers(self) -> list[tuple[str, str]]:
+        return [(sign, _unquoted(text)) for sign, text in _NAME_MATCHER.findall(self.series_query)]
+
+    def _queried(self, series: str) -> bool:
+        """Whether `seriesQuery` allows a series of that name; its patterns are anchored, as everywhere in PromQL."""
+        for sign, text in self._name_matchers():
+            same = text == series if sign in ("=", "!=") else bool(re.fullmatch(text, series))
+            if same != (sign in ("=", "=~")):
+                return False
+        return True
+
+
+def made(series_query: str, filters: Sequence[NameFilter], matches: str, as_: str) -> Naming:
+    """The naming of a rule; raises ValueError (re.error too) for patterns that say nothing."""
+    pattern = re.compile(matches or ".*")
+    if not as_:
+        if pattern.groups > 1:
+            raise ValueError(f"name: matches {matches!r} has several groups, so that `as` must say which is meant")
+        as_ = f"${pattern.groups}"
+    found = (*filters, NameFilter(pattern, True)) if matches else tuple(filters)
+    return Naming(series_query, found, pattern, as_)
+
+
+def _expanded(as_: str, match: re.Match[str]) -> str:
+    """Go's Regexp.Expand: a reference to what is no group is empty, and `$1_x` refers to a group called "1_x"."""
+
+    def group(reference: re.Match[str]) -> str:
+        if reference[3]:
+            return "$"
+        try:
+            name = reference[1] or reference[2]
+            return match[int(name) if name.isdigit() else name] or ""
+        except IndexError:
+            return ""
+
+    return _REFERENCE.sub(group, as_)
+
+
+def _shape(as_: str) -> re.Pattern[str]:
+    """What every metric named by this `as` looks like."""
+    pieces, position = [], 0
+    for reference in _REFERENCE.finditer(as_):
+        pieces += [re.escape(as_[position : reference.start()]), ".*"]
+        position = reference.end()
+    return re.compile("".join([*pieces, re.escape(as_[position:])]), re.DOTALL)
+
+
+def _unmatched(pattern: str, as_: str, metric: str) -> str | None:
+    """The text that `pattern` matches as a whole and that `as_` turns into this metric, None if that is not plain.
+
+    Plain is: the whole text is matched (anchors, or no pattern at all), and what is outside of groups is literal.
+    """
+    whole = _REFERENCE.fullmatch(as_)
+    if whole and (whole[1] or whole[2]) == "0" and pattern in (".*", "^.*$", "^(.*)$", "(.*)"):
+        return metric
+    pieces = _pieces(pattern)
+    groups = None if pieces is None else _groups(as_, metric)
+    if pieces is None or groups is None:
+        return None
+    text, number = "", 0
+    for literal, is_group in pieces:
+        number += is_group
+        if is_group and str(number) not in groups:
+            return None
+        text += groups[str(number)] if is_group else literal
+    return text
+
+
+def _pieces(pattern: str) -> list[tuple[str, bool]] | None:
+    """An anchored pattern of literals and simple groups, in order: (text, whether it is a group)."""
+    if not (pattern.startswith("^") and pattern.endswith("$")) and pattern != "(.*)":
+        return None
+    body = pattern.removeprefix("^").removesuffix("$")
+    pieces: list[tuple[str, bool]] = []
+    position = 0
+    while position < len(body):
+        if group := _GROUP.match(body, position):
+            pieces.append((group[1], True))
+            position = group.end()
+            continue
+        literal = _LITERAL.match(body, position)
+        if literal is None or not literal[0]:
+            return None
+        pieces.append((literal[0].replace("\\", ""), False))
+        position = literal.end()
+    return pieces
+
+
+def _groups(as_: str, metric: str) -> dict[str, str] | None:
+    """The groups that an `as` of one reference shows, read from the metric's name."""
+    references = [found for found in _REFERENCE.finditer(as_) if not found[3]]
+    if len(references) != 1:
+        return None
+    before, after = as_[: references[0].start()], as_[references[0].end() :]
+    if "$" in before + after or len(metric) < len(before) + len(after):
+        return None
+    if not metric.startswith(before) or not metric.endswith(after):
+        return None
+    return {references[0][1] or references[0][2]: metric[len(before) : len(metric) - len(after)]}
+
+
+def _unquoted(text: str) -> str:
+    body = text[1:-1]
+    return body if text[0] == "`" else re.sub(r"\\(.)", r"\1", body)

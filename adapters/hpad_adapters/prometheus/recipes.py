@@ -1,0 +1,209 @@
+"""How a metric is asked for, whether the operator wrote the query or a prometheus-adapter rule did."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import msgspec
+
+from hpad.adapter import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    SOURCE_TYPES,
+    AdapterError,
+    Query,
+    Requirement,
+    Selector,
+    parse_duration,
+)
+from hpad_adapters.prometheus import promql, template
+from hpad_adapters.prometheus.settings import Empty, Metric, Reduce, Window
+from hpad_adapters.prometheus.template import Template, Value
+
+OF_PODS = (PODS, RESOURCE, CONTAINER_RESOURCE)
+_VARIABLES = frozenset(
+    {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
+    | {"PodMatchers", "Container", "Object", "Kind"}
+)
+_EXACT = ("=", "==")
+
+
+class Recipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A compiled query and how its answer is read. `origin` is where it stands in the configuration."""
+
+    origin: str
+    template: Template
+    empty: Empty
+    reduce: Reduce
+    window: Window | None
+    span: timedelta
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one HPA, ready to be asked.
+
+    `wanted`: label -> the value it must have; `matchers`: what else the series must match; `listed`: the values that
+    go with those, for templates; `texts`: the other variables of the template. `item` and `container` are the labels
+    of the answer that tell objects (or pods) and containers apart, empty where nothing does. `names`: the pods that
+    are meant, None where the query itself sees to that; `narrow`: whether these names go into the query.
+    """
+
+    query: Query
+    recipe: Recipe
+    wanted: Mapping[str, str]
+    matchers: tuple[str, ...] = ()
+    listed: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    texts: tuple[tuple[str, str], ...] = ()
+    item: str = ""
+    container: str = ""
+    names: frozenset[str] | None = None
+    narrow: bool = False
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What questions must have in common to be asked in one query."""
+        kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.narrow
+        return self.recipe, *kind, tuple(self.wanted), self.matchers, self.listed, self.texts
+
+
+class Own:
+    """The queries that the operator wrote, by the name of their metric."""
+
+    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+        """Raises AdapterError for a template that is wrong."""
+        self._recipes = {name: (metric, _compiled(name, metric)) for name, metric in metrics.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics there are."""
+        return tuple(self._recipes)
+
+    def ask(self, query: Query, names: frozenset[str] | None) -> Ask | None:
+        """The question for this metric, None if there is none of that name; raises AdapterError (blame "spec")."""
+        found = self._recipes.get(query.name)
+        if found is None or query.type not in (found[0].types or SOURCE_TYPES):
+            return None
+        metric, recipe = found
+        wanted, matchers, listed = selected(query.selector)
+        if query.object is not None and metric.object:
+            wanted[metric.object] = query.object.name
+        _check_labels(query, recipe, wanted, dict(listed))
+        of_pods = query.type in OF_PODS
+        return Ask(
+            query=query,
+            recipe=recipe,
+            wanted=wanted,
+            matchers=matchers,
+            listed=listed,
+            texts=_texts(query, metric, recipe),
+            item=metric.pod if of_pods else "",
+            container=metric.container if of_pods and query.type != PODS else "",
+            names=None if "PodMatchers" in recipe.template.variables else names,
+        )
+
+    def needs_pods(self, query: Query) -> bool:
+        """Whether it takes the names of the target's pods, since the query does not select by their labels."""
+        found = self._recipes.get(query.name)
+        return found is None or "PodMatchers" not in found[1].template.variables
+
+
+def selected(
+    selector: Selector | None,
+) -> tuple[dict[str, str], tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
+    """A metric's selector as (label -> value, other matchers, label -> values of those); raises AdapterError."""
+    wanted: dict[str, str] = {}
+    others: list[Requirement] = []
+    for term in selector.requirements if selector is not None else ():
+        label = promql.label_name(term.key)
+        if term.operator.value in _EXACT and wanted.setdefault(label, term.values[0]) == term.values[0]:
+            continue
+        others.append(term)
+    if selector is not None and not selector.selectable:
+        raise AdapterError("the metric's selector matches nothing", "spec")
+    listed = tuple((promql.label_name(term.key), term.values) for term in others if term.values)
+    return wanted, tuple(map(promql.from_requirement, others)), listed
+
+
+def rendered(ask: Ask, wanted: Mapping[str, tuple[str, ...]], names: frozenset[str] | None, by: tuple[str, ...]) -> str:
+    """The query for all of `wanted` (label -> values) and pods at once, grouped `by` labels; raises AdapterError."""
+    matchers = [*ask.matchers, *(promql.one_of(label, values) for label, values in wanted.items())]
+    listed: dict[str, tuple[str, ...]] = {**dict(ask.listed), **wanted}
+    if ask.narrow and names is not None:
+        matchers.append(_narrowed(ask.item, names))
+        listed[ask.item] = tuple(sorted(names))
+    variables: dict[str, Value] = {
+        "LabelMatchers": ",".join(matchers),
+        "LabelValuesByName": listed,
+        "Labels": listed,
+        "GroupBy": ",".join(by),
+        "GroupBySlice": by,
+        **dict(ask.texts),
+    }
+    return ask.recipe.template.render(variables)
+
+
+_MOST_NAMES = 500
+
+
+def _narrowed(label: str, names: frozenset[str]) -> str:
+    """Beyond some hundreds of pods, asking for all of the namespace is cheaper than a longer pattern."""
+    if len(names) > _MOST_NAMES:
+        return promql.matcher(label, promql.NOT_EQUAL, "")
+    return promql.one_of(label, sorted(names))
+
+
+def _compiled(name: str, metric: Metric) -> Recipe:
+    try:
+        compiled = template.compiled(metric.query, _VARIABLES)
+    except template.TemplateError as error:
+        raise AdapterError(f'metrics: "{name}": query: {error}', "spec") from None
+    return Recipe(
+        origin=f'metrics: "{name}"',
+        template=compiled,
+        empty=metric.empty,
+        reduce=metric.reduce,
+        window=metric.window,
+        span=parse_duration(metric.span),
+    )
+
+
+def _check_labels(query: Query, recipe: Recipe, wanted: Mapping[str, str], listed: Mapping[str, object]) -> None:
+    """A value that the query is made of must be there: an empty one would ask for another thing."""
+    needed = recipe.template.keys("Labels") | recipe.template.keys("LabelValuesByName")
+    missing = sorted(needed - set(wanted) - set(listed))
+    if missing:
+        raise AdapterError(
+            f'metric "{query.name}" needs a selector that says which {missing[0]}: "{missing[0]}=…"', "spec"
+        )
+
+
+def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str], ...]:
+    """The variables that the template uses; others would only keep equal questions apart."""
+    reference = query.object
+    texts = {
+        "Namespace": query.namespace,
+        "Metric": query.name,
+        "Object": reference.name if reference is not None else "",
+        "Kind": reference.kind if reference is not None else "",
+        "Container": query.container,
+        "PodMatchers": "",
+    }
+    used = recipe.template.variables
+    if "PodMatchers" in used and query.pods is not None:
+        terms = query.pods.requirements
+        texts["PodMatchers"] = ",".join(promql.from_requirement(term, metric.pod_labels) for term in terms)
+    _check_types(query, used)
+    return tuple((name, text) for name, text in texts.items() if name in used)
+
+
+def _check_types(query: Query, used: frozenset[str]) -> None:
+    if query.object is None and query.type != OBJECT and used & {"Object", "Kind"}:
+        raise AdapterError(
+            f'the query for "{query.name}" asks about an object, so it answers no {query.type} metric', "spec"
+        )
+    if query.type in (EXTERNAL, OBJECT) and used & {"PodMatchers", "Container"}:
+        raise AdapterError(
+            f'the query for "{query.name}" asks about pods, so it answers no {query.type} metric', "spec"
+        )

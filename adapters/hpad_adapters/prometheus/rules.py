@@ -1,0 +1,225 @@
+"""A prometheus-adapter configuration, read as it is: `rules`, `externalRules` and `resourceRules`.
+
+Source of the format: prometheus-adapter, docs/config.md and docs/externalmetrics.md.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from hpad.adapter import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    AdapterError,
+    CrossVersionObjectReference,
+    Query,
+    parse_duration,
+)
+from hpad_adapters.prometheus import naming, recipes, template
+from hpad_adapters.prometheus.recipes import Ask, Recipe
+from hpad_adapters.prometheus.resources import Labels, Resources, singular
+from hpad_adapters.prometheus.settings import Settings
+
+_VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"})
+_EVERYWHERE = ("Namespace", "Node", "PersistentVolume")
+_DEFAULT_QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+_DEFAULT_SPAN = timedelta(minutes=1)
+
+
+class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    is_: str = msgspec.field(default="", name="is")
+    is_not: str = ""
+
+
+class Name(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    matches: str = ""
+    as_: str = msgspec.field(default="", name="as")
+
+
+class DiscoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    series_query: str
+    series_filters: list[Filter] = []
+    resources: Resources = Resources()
+    name: Name = Name()
+    metrics_query: str = _DEFAULT_QUERY
+
+
+class ResourceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """`node_query` is for the nodes of `kubectl top`; no HPA asks for it."""
+
+    container_query: str = ""
+    node_query: str = ""
+    resources: Resources = Resources()
+    container_label: str = "container"
+
+
+class ResourceRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cpu: ResourceRule = ResourceRule()
+    memory: ResourceRule = ResourceRule()
+    window: str = "1m"
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The whole file."""
+
+    rules: list[DiscoveryRule] = []
+    external_rules: list[DiscoveryRule] = []
+    resource_rules: ResourceRules | None = None
+
+
+class Rule(msgspec.Struct, frozen=True, eq=False):
+    """A rule for metrics that have series, compiled."""
+
+    recipe: Recipe
+    naming: naming.Naming
+    labels: Labels
+    namespaced: bool
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A rule that may answer a metric, and the series it would take; None: only a look at the series can tell."""
+
+    rule: Rule
+    series: str | None
+
+
+class Rules:
+    """The compiled configuration."""
+
+    def __init__(self, configuration: Configuration, settings: Settings, where: str) -> None:
+        """Raises AdapterError (blame "spec") naming the rule that is wrong."""
+        self._settings = settings
+        self._where = where
+        self._custom = self._all("rules", configuration.rules)
+        self._external = self._all("externalRules", configuration.external_rules)
+        self._resources = self._of_resources(configuration.resource_rules)
+
+    def find(self, query: Query) -> list[Found]:
+        """The rules that may make this Pods, Object or External metric, in order; empty: there is none."""
+        rules = self._external if query.type == EXTERNAL else self._custom
+        found = [Found(rule, rule.naming.backwards(query.name)) for rule in rules if rule.naming.possible(query.name)]
+        # A rule that was read backwards to nothing makes this metric of some other series, if of any.
+        return [each for each in found if each.series is not None or each.rule.naming.series is None]
+
+    def resource(self, query: Query, names: frozenset[str]) -> Ask | None:
+        """The question for a Resource or ContainerResource metric, None if no resource rule is about it."""
+        found = self._resources.get(query.name)
+        if found is None:
+            return None
+        recipe, labels, container = found
+        return Ask(
+            query=query,
+            recipe=recipe,
+            wanted={labels.label("namespace"): query.namespace},
+            texts=(("Series", ""),),
+            item=labels.label("pod"),
+            container=container,
+            names=names,
+            narrow=True,
+        )
+
+    def _all(self, section: str, rules: Sequence[DiscoveryRule]) -> list[Rule]:
+        return [self._rule(f"{section}[{index}]", rule) for index, rule in enumerate(rules)]
+
+    def _rule(self, place: str, rule: DiscoveryRule) -> Rule:
+        origin = f"{self._where}: {place}"
+        try:
+            filters = [_filter(each) for each in rule.series_filters]
+            made = naming.made(rule.series_query, filters, rule.name.matches, rule.name.as_)
+            labels = Labels(rule.resources)
+        except (re.error, ValueError) as error:
+            raise AdapterError(f"{origin}: {error}", "spec") from None
+        return Rule(self._recipe(origin, rule.metrics_query, _DEFAULT_SPAN), made, labels, rule.resources.namespaced)
+
+    def _recipe(self, origin: str, query: str, span: timedelta) -> Recipe:
+        try:
+            compiled = template.compiled(query, _VARIABLES)
+        except template.TemplateError as error:
+            raise AdapterError(f"{origin}: {error}", "spec") from None
+        settings = self._settings
+        window = settings.rules_window
+        return Recipe(
+            origin=origin,
+            template=compiled,
+            empty=settings.rules_empty,
+            reduce=settings.rules_reduce,
+            window=window,
+            span=window.span if window else span,
+        )
+
+    def _of_resources(self, rules: ResourceRules | None) -> dict[str, tuple[Recipe, Labels, str]]:
+        if rules is None:
+            return {}
+        try:
+            span = parse_duration(rules.window)
+            compiled = {}
+            for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
+                if rule.container_query:
+                    recipe = self._recipe(f"{self._where}: resourceRules: {name}", rule.container_query, span)
+                    compiled[name] = recipe, Labels(rule.resources), rule.container_label
+        except ValueError as error:
+            raise AdapterError(f"{self._where}: resourceRules: {error}", "spec") from None
+        return compiled
+
+
+def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Ask:
+    """The question for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
+    wanted, matchers, listed = recipes.selected(query.selector)
+    reference = query.object
+    if rule.namespaced and (query.type != OBJECT or reference is None or reference.kind not in _EVERYWHERE):
+        wanted[rule.labels.label("namespace")] = query.namespace
+    item = ""
+    if query.type == PODS:
+        item = rule.labels.label("pod")
+    elif reference is not None:
+        item = _label_of(rule.labels, reference)
+        wanted[item] = reference.name
+    return Ask(
+        query=query,
+        recipe=rule.recipe,
+        wanted=wanted,
+        matchers=matchers,
+        listed=listed,
+        texts=(("Series", series),),
+        item=item,
+        names=names,
+        narrow=query.type == PODS,
+    )
+
+
+def read(settings: Settings) -> Configuration:
+    """The configuration of `rules` or `rules_file`; blocks while it reads. Raises AdapterError (blame "spec")."""
+    content: Any = settings.rules
+    if settings.rules_file:
+        try:
+            content = yaml.safe_load(Path(settings.rules_file).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise AdapterError(f"rules_file: {settings.rules_file} cannot be read: {error}", "spec") from None
+        except yaml.YAMLError as error:
+            raise AdapterError(f"rules_file: {settings.rules_file} is not valid YAML: {error}", "spec") from None
+    try:
+        return msgspec.convert(content or {}, Configuration)
+    except msgspec.ValidationError as error:
+        raise AdapterError(f"{settings.rules_file or 'rules'}: {error}", "spec") from None
+
+
+def _filter(written: Filter) -> naming.NameFilter:
+    if bool(written.is_) == bool(written.is_not):
+        raise ValueError("seriesFilters: give one of is and isNot")
+    return naming.NameFilter(re.compile(written.is_ or written.is_not), bool(written.is_))
+
+
+def _label_of(labels: Labels, reference: CrossVersionObjectReference) -> str:
+    group = reference.api_version.rpartition("/")[0]
+    return labels.label(singular(reference.kind), group)
+
+
+RESOURCES = (RESOURCE, CONTAINER_RESOURCE)

@@ -1,0 +1,172 @@
+"""Query templates: what prometheus-adapter's configurations use of Go's text/template, between `<<` and `>>`.
+
+`<<.Name>>`, `<<.Map.key>>`, `<<index .Map "key">>` and `<<index .List 0>>`. What is inserted is escaped for the place
+where it stands: inside quotes, inside the quotes of a regular expression, or outside both, where only the name of a
+series or a number may stand.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from hpad_adapters.prometheus import promql
+
+_ACTION = re.compile(r"<<(?P<left>-\s)?\s*(?P<body>.*?)\s*(?P<right>\s-)?>>", re.DOTALL)
+_FIELD = re.compile(r"\.(\w+)(?:\.(\w+))?")
+_INDEX = re.compile(r"index\s+\.(\w+)\s+(?:\"([^\"]*)\"|`([^`]*)`|(\d+))")
+_REGEX_SIGN = re.compile(r"[=!]~\s*\Z")
+_EMPTY_BEFORE = re.compile(r"\{\s*\Z")
+_COMMA_AFTER = re.compile(r"\s*,")
+
+READY_MADE = frozenset({"LabelMatchers", "PodMatchers", "GroupBy", "GroupBySlice"})
+"""Variables whose values are PromQL already; every other value is text."""
+
+Value = str | Sequence[str] | Mapping[str, Sequence[str]]
+
+
+class TemplateError(ValueError):
+    """The template is wrong; the message says what, and what would be right."""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """A variable, the key or position within it (None: all of it), and where it stands.
+
+    `quote` is the quote that it stands in ("" for none), `regex` whether that holds a regular expression.
+    """
+
+    variable: str
+    key: str | int | None
+    quote: str = ""
+    regex: bool = False
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A compiled template: literal pieces and actions by turns."""
+
+    text: str
+    parts: tuple[str | Action, ...]
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of all variables that occur."""
+        return frozenset(part.variable for part in self.parts if isinstance(part, Action))
+
+    def keys(self, variable: str) -> frozenset[str]:
+        """The keys of a map variable that occur."""
+        actions = (part for part in self.parts if isinstance(part, Action) and part.variable == variable)
+        return frozenset(str(action.key) for action in actions)
+
+    def render(self, values: Mapping[str, Value]) -> str:
+        """The query; raises AdapterError for a value that cannot stand where it should."""
+        pieces: list[str] = []
+        swallow_comma = False
+        for part in self.parts:
+            if isinstance(part, str):
+                pieces.append(_COMMA_AFTER.sub("", part, count=1) if swallow_comma and _starts(part) else part)
+                swallow_comma = False
+                continue
+            text = _inserted(part, values)
+            pieces.append(text)
+            # `{<<.LabelMatchers>>,job="x"}` without a matcher would be `{,job="x"}`, which is no PromQL.
+            swallow_comma = not text and part.quote == "" and bool(pieces[:-1]) and _opens(pieces[-2])
+        return "".join(pieces)
+
+
+def compiled(text: str, variables: frozenset[str]) -> Template:
+    """Read a template; raises TemplateError for what is not among these variables or beyond the subset."""
+    parts: list[str | Action] = []
+    state = _Quotes()
+    for piece in _pieces(text):
+        if isinstance(piece, str):
+            state.read(piece)
+            parts.append(piece)
+            continue
+        action = _action(piece["body"], variables)
+        parts.append(msgspec.structs.replace(action, quote=state.quote, regex=bool(state.quote) and state.regex))
+        if state.quote and action.variable in READY_MADE:
+            raise TemplateError(f"<<{piece['body']}>> stands inside quotes")
+    if state.quote:
+        raise TemplateError(f"a quote {state.quote} is not closed")
+    return Template(text, tuple(parts))
+
+
+class _Quotes:
+    """Whether the text read so far ends inside quotes, and whether those hold a regular expression."""
+
+    def __init__(self) -> None:
+        self.quote = ""
+        self.regex = False
+        self._before = ""
+
+    def read(self, text: str) -> None:
+        skip = False
+        for position, character in enumerate(text):
+            if skip:
+                skip = False
+            elif not self.quote and character in "\"'`":
+                self.quote = character
+                self.regex = bool(_REGEX_SIGN.search(self._before + text[:position]))
+            elif self.quote and character == "\\" and self.quote != "`":
+                skip = True
+            elif character == self.quote:
+                self.quote = ""
+        self._before = text
+
+
+def _pieces(text: str) -> Iterator[str | re.Match[str]]:
+    position = 0
+    for match in _ACTION.finditer(text):
+        literal = text[position : match.start()]
+        yield literal.rstrip() if match["left"] else literal
+        yield match
+        position = match.end()
+    if "<<" in text[position:]:
+        raise TemplateError("a << is not closed")
+    yield text[position:]
+
+
+def _action(body: str, variables: frozenset[str]) -> Action:
+    if field := _FIELD.fullmatch(body):
+        action = Action(field[1], field[2])
+    elif index := _INDEX.fullmatch(body):
+        number = index[4]
+        action = Action(index[1], int(number) if number else index[2] if index[2] is not None else index[3])
+    else:
+        raise TemplateError(f'<<{body}>> is not of the form <<.Name>> or <<index .Name "key">>')
+    if action.variable not in variables:
+        raise TemplateError(f"there is no variable .{action.variable}; there are {', '.join(sorted(variables))}")
+    return action
+
+
+def _inserted(action: Action, values: Mapping[str, Value]) -> str:
+    value = values[action.variable]
+    if action.key is not None:
+        value = _within(value, action.key)
+    if action.variable in READY_MADE:
+        return value if isinstance(value, str) else f"[{' '.join(value)}]"
+    texts = [value] if isinstance(value, str) else list(value)
+    if action.regex:
+        return promql.escaped(promql.alternatives(texts), action.quote)
+    text = "|".join(texts)
+    if action.quote:
+        return promql.escaped(text, action.quote)
+    return promql.name(text) if text else ""
+
+
+def _within(value: Value, key: str | int) -> Value:
+    """An entry of a map (empty where there is none, as in Go) or of a list."""
+    if isinstance(value, Mapping):
+        return value.get(str(key), "")
+    try:
+        return value[int(key)]
+    except (IndexError, ValueError):
+        return ""
+
+
+def _starts(text: str) -> bool:
+    return bool(_COMMA_AFTER.match(text))
+
+
+def _opens(text: str) -> bool:
+    return bool(_EMPTY_BEFORE.search(text))

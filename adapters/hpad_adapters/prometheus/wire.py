@@ -1,0 +1,94 @@
+"""The answers of Prometheus' HTTP API, and the numbers in them.
+
+Source: Prometheus, "HTTP API": response format, expression query result formats.
+"""
+
+import decimal
+import math
+from datetime import UTC, datetime
+
+import msgspec
+
+from hpad.adapter import AdapterError
+
+_INT64 = 2**63 - 1
+_NANO = decimal.Decimal("1e-9")
+_WIDE = decimal.Context(prec=400)
+
+Point = tuple[float, str]
+
+
+class Series(msgspec.Struct, frozen=True, gc=False):
+    """An element of a vector (`value`) or of a matrix (`values`): seconds since 1970 and a number as text."""
+
+    metric: dict[str, str] = {}
+    value: Point | None = None
+    values: list[Point] = []
+
+    @property
+    def points(self) -> list[Point]:
+        """The usable points, oldest first: neither NaN (stale markers too) nor infinities. Raises AdapterError."""
+        points = self.values if self.value is None else [self.value]
+        try:
+            return [point for point in points if math.isfinite(float(point[1]))]
+        except ValueError:
+            raise AdapterError("the answer holds a value that is no number") from None
+
+
+class Data(msgspec.Struct, frozen=True, rename="camel"):
+    """`result` is decoded by `result_type`."""
+
+    result_type: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class Envelope(msgspec.Struct, frozen=True, rename="camel"):
+    """What surrounds every answer; an error has `error_type` and `error` and no data."""
+
+    status: str
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+    error_type: str = ""
+    error: str = ""
+    warnings: list[str] = []
+    infos: list[str] = []
+
+
+_data = msgspec.json.Decoder(Data)
+_series = msgspec.json.Decoder(list[Series])
+_point = msgspec.json.Decoder(Point)
+_names = msgspec.json.Decoder(list[str])
+
+
+def series(body: msgspec.Raw) -> list[Series]:
+    """The series of an answer to a query, a scalar as one without labels; raises AdapterError, msgspec.DecodeError."""
+    data = _data.decode(body)
+    if data.result_type in ("vector", "matrix"):
+        return _series.decode(data.result)
+    if data.result_type == "scalar":
+        return [Series(value=_point.decode(data.result))]
+    raise AdapterError(f"the query answers a {data.result_type or 'nothing'}, which is no number", "spec")
+
+
+def names(body: msgspec.Raw) -> list[str]:
+    """The values of a label; raises msgspec.DecodeError."""
+    return _names.decode(body)
+
+
+def moment(seconds: float) -> datetime:
+    """A time of Prometheus."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def milli(text: str) -> int:
+    """Thousandths of a finite number, rounded away from zero; raises AdapterError beyond 64 bits.
+
+    Below a billionth there is only the noise of floating point (5.000000000000001), which must not round 5 up to 5.001.
+    """
+    if text.isdecimal() and len(text) <= 15:
+        return int(text) * 1000
+    number = decimal.Decimal(text)
+    nearest = number.quantize(_NANO, decimal.ROUND_HALF_EVEN, _WIDE)
+    thousandths = int(nearest.scaleb(3, _WIDE).to_integral_value(decimal.ROUND_UP, _WIDE))
+    if abs(thousandths) > _INT64:
+        raise AdapterError(f"the value {text[:40]} does not fit into 64 bits of thousandths")
+    return thousandths

@@ -1,0 +1,295 @@
+"""Queries of one's own, answered by a real Prometheus."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import msgspec
+import prometheus_lab as lab
+import pytest
+import structlog
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, Context, ExternalSample, ObjectSample, PodSample, Query
+from hpad.lab.servers.prometheus import PrometheusServer
+from hpad.model.selector import Operator, Requirement, Selector
+from hpad_adapters.prometheus import Prometheus
+
+pytestmark = pytest.mark.prometheus
+AT = datetime.fromtimestamp(lab.NOW, UTC)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrometheusServer]:
+    yield from lab.serve()
+
+
+class Asked:
+    """Asks the real server through an adapter; `requests` holds the method and path of each HTTP request."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.api = lab.PodsApi()
+        self.requests: list[str] = []
+
+    async def answers(self, metrics: dict[str, Any], *queries: Query, **options: Any) -> list[Answer]:
+        """What `queries` are answered with these `metrics:` of the configuration."""
+        settings = msgspec.convert({"url": self._url, "metrics": metrics, **options}, Prometheus.Settings)
+        async with aiohttp.ClientSession(trace_configs=[self._trace()]) as http:
+            log = structlog.get_logger()
+            context = Context(name="prom", http=http, clock=lab.FrozenClock(), log=log, api=self.api)
+            return await Prometheus(settings, context).answer(queries)
+
+    async def answer(self, query: str, asked: Query, **fields: Any) -> Answer:
+        """The answer to one metric by one query."""
+        (answer,) = await self.answers({asked.name: {"query": query, **fields}}, asked)
+        return answer
+
+    def _trace(self) -> aiohttp.TraceConfig:
+        async def note(session: Any, context: Any, parameters: aiohttp.TraceRequestStartParams) -> None:
+            self.requests.append(f"{parameters.method} {parameters.url.path}")
+
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(note)
+        return trace
+
+
+@pytest.fixture
+def prom(server: PrometheusServer) -> Asked:
+    return Asked(server.url)
+
+
+RATE = 'sum(rate(http_requests_total{namespace="<<.Namespace>>"}[2m])) by (pod)'
+
+
+async def test_pods_metric_is_of_the_targets_pods_only(prom: Asked) -> None:
+    answer = await prom.answer(RATE, testing.pods_metric("rps", "app=web", namespace="shop"))
+    assert isinstance(answer, PodSample)
+    assert {pod: value.value for pod, value in answer.values.items()} == {"web-1": 5000, "web-2": 10000}
+    assert {value.timestamp for value in answer.values.values()} == {AT} == {answer.timestamp}
+    assert {value.window for value in answer.values.values()} == {timedelta(minutes=1)}
+
+
+async def test_pods_of_a_namespace_are_listed_and_queried_once(prom: Asked) -> None:
+    web, cart = (testing.pods_metric("rps", f"app={app}", namespace="shop") for app in ("web", "cart"))
+    answers = await prom.answers({"rps": {"query": RATE}}, web, cart, web)
+    assert [sorted(answer.values) for answer in answers if isinstance(answer, PodSample)] == [
+        ["web-1", "web-2"],
+        ["cart-1"],
+        ["web-1", "web-2"],
+    ]
+    assert prom.requests == ["POST /api/v1/query"]
+    assert [path for path, _ in prom.api.requests] == ["/api/v1/namespaces/shop/pods"]
+
+
+async def test_pods_are_selected_by_their_labels_without_an_api_server(prom: Asked) -> None:
+    prom.api = None  # type: ignore[assignment]  # hpad without an API server
+    asked = testing.pods_metric("rps", "pod in (web-1,cart-1),verb!=PUT", namespace="shop")
+    query = "sum(rate(http_requests_total{<<.PodMatchers>>}[2m])) by (pod)"
+    answer = await prom.answer(query, asked, pod_labels="")
+    assert isinstance(answer, PodSample)
+    assert {pod: value.value for pod, value in answer.values.items()} == {"web-1": 5000, "cart-1": 100_000}
+    (refused,) = await prom.answers({"rps": {"query": RATE}}, asked)
+    assert isinstance(refused, AdapterError)
+    assert "<<.PodMatchers>>" in refused.message
+
+
+@pytest.mark.parametrize(("container", "expected"), [(None, 700), ("app", 200)])
+async def test_resource_is_the_sum_of_containers_and_container_resource_one_of_them(
+    prom: Asked, container: str | None, expected: int
+) -> None:
+    query = "sum(rate(container_cpu_usage_seconds_total{namespace='<<.Namespace>>'}[2m])) by (pod, container)"
+    asked = (
+        testing.resource("cpu", "app=web", namespace="shop")
+        if container is None
+        else testing.container_resource("cpu", container, "app=web", namespace="shop")
+    )
+    answer = await prom.answer(query, asked, span="2m")
+    assert isinstance(answer, PodSample)
+    assert {pod: value.value for pod, value in answer.values.items()} == {"web-1": expected, "web-2": 400}
+    assert answer.values["web-1"].window == timedelta(minutes=2)
+
+
+async def test_a_pod_without_the_container_is_left_out(prom: Asked) -> None:
+    query = "sum(rate(container_cpu_usage_seconds_total[2m])) by (pod, container)"
+    answer = await prom.answer(query, testing.container_resource("cpu", "sidecar", "app=web", namespace="shop"))
+    assert isinstance(answer, PodSample)
+    assert {pod: value.value for pod, value in answer.values.items()} == {"web-1": 500}
+
+
+DEPTH = "sum(queue_depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+
+
+async def test_external_metrics_are_fused_and_told_apart(prom: Asked) -> None:
+    selectors = ("queue=orders", "queue=mails", "queue=nowhere", "queue=zero")
+    answers = await prom.answers(
+        {"depth": {"query": DEPTH}},
+        *(testing.external("depth", text, namespace=name) for text in selectors for name in ("shop", "blog")),
+    )
+    values = [answer.values if isinstance(answer, ExternalSample) else None for answer in answers[::2]]
+    assert values == [(80_000,), (7000,), None, (0,)]
+    assert answers[::2] == answers[1::2]
+    assert prom.requests == ["POST /api/v1/query"]
+
+
+async def test_a_query_that_mixes_series_is_not_fused(prom: Asked) -> None:
+    query = "topk(1, queue_depth{<<.LabelMatchers>>})"
+    asked = [testing.external("depth", f"queue={queue}") for queue in ("orders", "mails")]
+    answers = await prom.answers({"depth": {"query": query}}, *asked)
+    assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(80_000,), (7000,)]
+    assert len(prom.requests) == 2
+
+
+async def test_external_keeps_the_values_of_all_series(prom: Asked) -> None:
+    answer = await prom.answer("queue_depth{<<.LabelMatchers>>}", testing.external("depth", "queue=sharded"))
+    assert isinstance(answer, ExternalSample)
+    assert sorted(answer.values) == [3000, 4500]
+
+
+@pytest.mark.parametrize("queue", ["nan", "inf", "old", "nowhere"])
+async def test_no_number_is_missing_and_never_zero(prom: Asked, queue: str) -> None:
+    asked = testing.external("depth", f"queue={queue}")
+    missing = await prom.answer("queue_depth{<<.LabelMatchers>>}", asked)
+    assert isinstance(missing, AdapterError)
+    assert f'queue="{queue}"' in missing.message
+    zero = await prom.answer("queue_depth{<<.LabelMatchers>>}", asked, empty="zero")
+    assert zero == ExternalSample((0,), AT)
+
+
+async def test_pods_without_a_value_are_absent_or_zero_when_asked(prom: Asked) -> None:
+    asked = testing.pods_metric("rps", "app in (web,idle)", namespace="shop")
+    answer = await prom.answer(RATE, asked)
+    assert isinstance(answer, PodSample)
+    assert sorted(answer.values) == ["web-1", "web-2"]
+    answer = await prom.answer(RATE, asked, empty="zero")
+    assert isinstance(answer, PodSample)
+    assert answer.values["idle-1"].value == 0
+
+
+@pytest.mark.parametrize(
+    ("reduce", "expected"), [("sum", 2_009_000), ("max", 2_000_000), ("min", 9000), ("avg", 1_004_500)]
+)
+async def test_several_values_for_one_object_are_reduced_as_told(prom: Asked, reduce: str, expected: int) -> None:
+    asked = testing.object_metric("hits", "Ingress", "main.route", api_version="networking.k8s.io/v1")
+    answer = await prom.answer('ingress_requests{ingress=~".+"}', asked, reduce=reduce)
+    assert answer == ObjectSample(expected, AT)
+
+
+async def test_several_values_for_one_object_are_refused_by_default(prom: Asked) -> None:
+    asked = testing.object_metric("hits", "Ingress", "main.route", api_version="networking.k8s.io/v1")
+    refused = await prom.answer("ingress_requests", asked)
+    assert isinstance(refused, AdapterError)
+    assert "2 values" in refused.message
+
+
+async def test_an_objects_name_matches_itself_alone(prom: Asked) -> None:
+    """The dot of "main.route" would match "mainXroute" in a regular expression."""
+    asked = testing.object_metric("hits", "Ingress", "main.route", api_version="networking.k8s.io/v1", namespace="shop")
+    for query in (
+        'ingress_requests{ingress=~"<<.Object>>"}',
+        "ingress_requests{ingress='<<.Object>>',namespace=`<<.Namespace>>`}",
+    ):
+        assert await prom.answer(query, asked) == ObjectSample(2_000_000, AT)
+    by_label = await prom.answer("ingress_requests{<<.LabelMatchers>>}", asked, object="ingress")
+    assert by_label == ObjectSample(2_000_000, AT)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "queue_depth{<<.LabelMatchers>>}",
+        'queue_depth{queue="<<index .Labels "queue">>"}',
+        "queue_depth{queue='<<.Labels.queue>>'}",
+        'queue_depth{queue=~"<<index .Labels `queue`>>"}',
+    ],
+)
+async def test_a_label_value_cannot_become_promql(prom: Asked, query: str) -> None:
+    """A selector's value is not bound to Kubernetes' characters here, so that nothing depends on who checked it."""
+    odd = Selector((Requirement("queue", Operator.EQUALS, (lab.ODD,)),))
+    answer = await prom.answer(query, msgspec.structs.replace(testing.external("depth"), selector=odd))
+    assert answer == ExternalSample((42_000,), AT)
+
+
+async def test_scenario_24_the_minute_that_ends_at_the_newest_of_five_minutes(prom: Asked) -> None:
+    """Samples every 15 s, the newest 100, then 99, 98, 97; the one a minute before the newest is outside."""
+    asked = testing.pods_metric("windowed", "app=web", namespace="shop")
+    answer = await prom.answer('windowed{namespace="<<.Namespace>>"}', asked, window={})
+    assert isinstance(answer, PodSample)
+    value = answer.values["web-1"]
+    assert value.value == (100 + 99 + 98 + 97) * 1000 // 4
+    assert value.timestamp == datetime.fromtimestamp(lab.NEWEST_OF_WINDOWED, UTC)
+    assert value.window == timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ({"last": "30s", "reduce": "sum"}, 199_000),
+        ({"reduce": "min"}, 97_000),
+        ({"reduce": "max"}, 100_000),
+        ({"reduce": "newest"}, 100_000),
+        ({"fetch": "1m", "last": "1m", "reduce": "newest"}, 100_000),
+    ],
+)
+async def test_windows(prom: Asked, window: dict[str, str], expected: int) -> None:
+    answer = await prom.answer("windowed", testing.external("windowed"), window=window)
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (expected,)
+
+
+async def test_a_window_over_any_expression_is_a_subquery(prom: Asked) -> None:
+    window = {"fetch": "2m", "last": "1m", "step": "15s"}
+    answer = await prom.answer(
+        DEPTH.replace("<<.GroupBy>>", ""), testing.external("depth", "queue=orders"), window=window
+    )
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (80_000,)
+
+
+async def test_a_scalar_is_a_value(prom: Asked) -> None:
+    answer = await prom.answer('scalar(queue_depth{queue="orders"}) / 2', testing.external("half"))
+    assert answer == ExternalSample((40_000,), AT)
+
+
+async def test_get_and_parameters_of_the_url(prom: Asked) -> None:
+    asked = testing.external("depth", "queue=orders")
+    (answer,) = await prom.answers({"depth": {"query": DEPTH}}, asked, method="GET", params={"dedup": "true"})
+    assert answer == ExternalSample((80_000,), AT)
+    assert prom.requests == ["GET /api/v1/query"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("sum by (", "answers 400"), ("queue_depth / on(namespace) queue_depth", "answers 422"), ('"text"', "no number")],
+)
+async def test_a_query_that_is_wrong_is_the_operators_to_mend(prom: Asked, query: str, said: str) -> None:
+    answer = await prom.answer(query, testing.external("depth"))
+    assert isinstance(answer, AdapterError)
+    assert (said in answer.message, answer.blame) == (True, "spec")
+
+
+async def test_values_that_a_query_needs_must_be_given(prom: Asked) -> None:
+    answer = await prom.answer('queue_depth{queue="<<.Labels.queue>>"}', testing.external("depth", "shard=a"))
+    assert isinstance(answer, AdapterError)
+    assert "queue=…" in answer.message
+
+
+async def test_keeps_the_contract(prom: Asked, server: PrometheusServer) -> None:
+    metrics = {"rps": {"query": RATE}, "depth": {"query": DEPTH}, "bad": {"query": "sum by ("}}
+    metrics["hits"] = {"query": "max(ingress_requests)"}
+    settings = msgspec.convert({"url": server.url, "metrics": metrics}, Prometheus.Settings)
+    queries = [
+        testing.pods_metric("rps", "app=web", namespace="shop"),
+        testing.pods_metric("rps", "app=cart", namespace="shop"),
+        testing.resource("rps", "app=web", namespace="blog"),
+        testing.external("depth", "queue=orders"),
+        testing.external("depth", "queue=nowhere"),
+        testing.external("bad"),
+        testing.external("unknown"),
+        testing.object_metric("hits", "Service", "web"),
+    ]
+    async with testing.context("prom", api=prom.api, clock=lab.FrozenClock()) as context:
+        answers = await testing.check_adapter(Prometheus(settings, context), queries)
+    failed = [query.name for query, answer in zip(queries, answers, strict=True) if isinstance(answer, AdapterError)]
+    assert failed == ["depth", "bad", "unknown"]
