@@ -9,6 +9,7 @@ import msgspec
 from hpad.adapter import AdapterError, ApiReader, Context, fetch_failed, parse_duration
 
 T = TypeVar("T")
+_AT_ONCE = 16
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -33,6 +34,7 @@ class Reader:
         self._api = api
         self._timeout = settings.seconds
         self._server: ApiReader | None = context.api
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self, path: str, params: Mapping[str, str], decoder: msgspec.json.Decoder[T]) -> T:
         """The decoded body; empty parameters are left out.
@@ -43,7 +45,7 @@ class Reader:
             raise fetch_failed(self._api, "hpad runs without an API server; answer this metric from another source")
         given = {name: value for name, value in params.items() if value}
         try:
-            async with asyncio.timeout(self._timeout):
+            async with self._turns, asyncio.timeout(self._timeout):
                 return decoder.decode(await self._server.get(path, given))
         except AdapterError as error:
             raise AdapterError(fetch_failed(self._api, error.message).message, error.blame) from None

@@ -1,0 +1,43 @@
+"""External metrics from external.metrics.k8s.io, which KEDA, prometheus-adapter and others serve.
+
+Reference: k8s.io/metrics, API external.metrics.k8s.io/v1beta1.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar
+from urllib.parse import quote
+
+import msgspec
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalMetricValueList, Query, external_sample
+from hpad_adapters import lists
+
+_LIST = msgspec.json.Decoder(ExternalMetricValueList)
+_API = "external"
+
+
+class ExternalMetrics:
+    """External metrics of any name, one request each: the API has no list of several."""
+
+    serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
+    Settings: ClassVar[type[lists.Settings]] = lists.Settings
+
+    def __init__(self, configured: lists.Settings, context: Context) -> None:
+        self._reader = lists.Reader(_API, configured, context)
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """The values of all series that the metric's selector matches."""
+        return list(await asyncio.gather(*(self._one(query) for query in queries)))
+
+    async def aclose(self) -> None:
+        """Nothing of its own is open."""
+
+    async def _one(self, query: Query) -> Answer:
+        namespace, name = quote(query.namespace, safe=""), quote(query.name, safe="")
+        path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{name}"
+        selector = "" if query.selector is None else str(query.selector)
+        try:
+            return external_sample((await self._reader.read(path, {"labelSelector": selector}, _LIST)).items or ())
+        except AdapterError as error:
+            return error

@@ -1,0 +1,226 @@
+"""custom.metrics.k8s.io and external.metrics.k8s.io, as an API server with prometheus-adapter behind it answers."""
+
+import urllib.parse
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from aiohttp import web
+
+from hpad import clock as clocks
+from hpad import testing
+from hpad.adapter import AdapterError, Context, ExternalSample, ObjectSample, PodSample, PodValue
+from hpad.kube import client, config
+from hpad.kube.cluster import Api
+from hpad_adapters.custom_metrics import CustomMetrics
+from hpad_adapters.external_metrics import ExternalMetrics
+from hpad_adapters.lists import Settings
+
+TIME = datetime(2026, 1, 1, 12, tzinfo=UTC)
+STAMP = "2026-01-01T12:00:00Z"
+MINUTE = timedelta(minutes=1)
+V1BETA2 = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+
+
+def groups(*versions: str, preferred: str | None = None) -> dict:
+    spoken = [{"groupVersion": f"custom.metrics.k8s.io/{version}", "version": version} for version in versions]
+    group = {"name": "custom.metrics.k8s.io", "versions": spoken}
+    if preferred:
+        group["preferredVersion"] = {"groupVersion": f"custom.metrics.k8s.io/{preferred}", "version": preferred}
+    return {"kind": "APIGroupList", "groups": [{"name": "apps", "versions": []}, group]}
+
+
+def custom(*values: tuple[str, str], **more: object) -> dict:
+    items = [
+        {"describedObject": {"kind": "Pod", "name": name}, "timestamp": STAMP, "value": value, **more}
+        for name, value in values
+    ]
+    return {"kind": "MetricValueList", "items": items}
+
+
+def external(*values: str) -> dict:
+    return {"items": [{"metricName": "depth", "timestamp": STAMP, "value": value} for value in values]}
+
+
+class Server:
+    """Answers by path; what is not there is a 404 without a word, as from the aggregation layer."""
+
+    def __init__(self, stub, context: Context) -> None:
+        self.context = context
+        self.stub = stub
+        self.answers: dict[str, dict] = {"/apis": groups("v1beta1", "v1beta2", preferred="v1beta2")}
+        stub.handler = self._handle
+
+    @property
+    def asked(self) -> list[str]:
+        return [urllib.parse.unquote(request.raw_path) for request in self.stub.requests]
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        if request.path not in self.answers:
+            return web.Response(status=404, text="404 page not found")
+        return web.json_response(self.answers[request.path])
+
+
+@pytest.fixture
+async def server(stub) -> AsyncIterator[Server]:
+    async with (
+        client.Client(config.ClusterConfig(server=stub.url), clocks.SystemClock()) as api,
+        testing.context("api", api=Api(api)) as context,
+    ):
+        yield Server(stub, context)
+
+
+async def test_an_external_metric_is_all_its_series(server):
+    server.answers[f"{EXTERNAL}/depth"] = external("80", "1500m")
+    adapter = ExternalMetrics(Settings(), server.context)
+    answers = await adapter.answer(
+        [testing.external("depth", "queue in (a,b)"), testing.external("depth"), testing.external("depth", "")]
+    )
+    assert answers == [ExternalSample((80_000, 1500), TIME)] * 3
+    assert sorted(server.asked) == [f"{EXTERNAL}/depth"] * 2 + [f"{EXTERNAL}/depth?labelSelector=queue in (a,b)"]
+
+
+async def test_no_series_and_no_such_metric_are_errors_in_kubernetes_words(server):
+    server.answers[f"{EXTERNAL}/depth"] = external()
+    adapter = ExternalMetrics(Settings(), server.context)
+    nothing, unknown = await adapter.answer([testing.external("depth"), testing.external("dept")])
+    assert nothing == AdapterError("no metrics returned from external metrics API")
+    assert isinstance(unknown, AdapterError)
+    assert unknown.message.startswith(
+        "unable to fetch metrics from external metrics API: the server could not find the requested resource"
+    )
+
+
+async def test_a_custom_metric_of_pods(server):
+    server.answers[f"{V1BETA2}/pods/*/pps"] = custom(("web-1", "1k"), ("web-2", "10500m"))
+    adapter = CustomMetrics(Settings(), server.context)
+    [answer] = await adapter.answer([testing.pods_metric("pps", "app=web", "verb=GET")])
+    assert answer == PodSample(
+        {"web-1": PodValue(1_000_000, TIME, MINUTE), "web-2": PodValue(10_500, TIME, MINUTE)}, TIME
+    )
+    assert server.asked == ["/apis", f"{V1BETA2}/pods/*/pps?labelSelector=app=web&metricLabelSelector=verb=GET"]
+
+
+async def test_the_window_is_the_servers(server):
+    server.answers[f"{V1BETA2}/pods/*/pps"] = custom(("web-1", "1"), windowSeconds=90)
+    [answer] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("pps", "app=web")])
+    assert isinstance(answer, PodSample)
+    assert answer.values["web-1"].window == timedelta(seconds=90)
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version", "path"),
+    [
+        ("Ingress", "networking.k8s.io/v1", "ingresses.networking.k8s.io/main/rps"),
+        ("Service", "v1", "services/main/rps"),
+        ("Namespace", "v1", "metrics/rps"),
+    ],
+)
+async def test_a_metric_of_an_object(server, kind, api_version, path):
+    server.answers["/apis/networking.k8s.io/v1"] = {
+        "resources": [{"name": "ingresses/status", "kind": "Ingress"}, {"name": "ingresses", "kind": "Ingress"}]
+    }
+    server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
+    server.answers[f"{V1BETA2}/{path}"] = custom(("main", "2k"))
+    adapter = CustomMetrics(Settings(), server.context)
+    query = testing.object_metric("rps", kind, "main", "verb=GET", api_version=api_version)
+    assert await adapter.answer([query]) == [ObjectSample(2_000_000, TIME)]
+    assert server.asked[-1] == f"{V1BETA2}/{path}?metricLabelSelector=verb=GET"
+
+
+async def test_discovery_is_asked_once(server):
+    server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
+    server.answers[f"{V1BETA2}/services/main/rps"] = custom(("main", "1"))
+    adapter = CustomMetrics(Settings(), server.context)
+    for _ in range(3):
+        await adapter.answer([testing.object_metric("rps", "Service", "main")])
+    assert server.asked.count("/apis") == 1
+    assert server.asked.count("/api/v1") == 1
+
+
+@pytest.mark.parametrize(
+    ("offered", "preferred", "spoken"),
+    [
+        (("v1beta1",), None, "v1beta1"),
+        (("v1beta1", "v1beta2"), "v1beta1", "v1beta1"),
+        (("v1", "v1beta2"), "v1", "v1beta2"),
+    ],
+)
+async def test_the_version_is_the_one_the_server_prefers(server, offered, preferred, spoken):
+    server.answers["/apis"] = groups(*offered, preferred=preferred)
+    server.answers[f"/apis/custom.metrics.k8s.io/{spoken}/namespaces/default/pods/*/pps"] = custom(("web-1", "1"))
+    [answer] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("pps", "app=web")])
+    assert isinstance(answer, PodSample)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"groups": []}, "no custom metrics API (custom.metrics.k8s.io) registered"),
+        (groups("v3"), "no known available metric versions found"),
+    ],
+)
+async def test_without_the_api_the_error_is_kubernetes_own(server, groups, said):
+    server.answers["/apis"] = groups
+    adapter = CustomMetrics(Settings(), server.context)
+    answers = await adapter.answer([testing.pods_metric("pps", "app=web"), testing.object_metric("x", "Service", "a")])
+    assert answers == [AdapterError(f"unable to fetch metrics from custom metrics API: {said}")] * 2
+
+
+async def test_an_api_that_is_added_later_is_found(server):
+    server.answers["/apis"] = {"groups": []}
+    adapter = CustomMetrics(Settings(), server.context)
+    await adapter.answer([testing.pods_metric("pps", "app=web")])
+    server.answers["/apis"] = groups("v1beta2")
+    server.answers[f"{V1BETA2}/pods/*/pps"] = custom(("web-1", "1"))
+    [answer] = await adapter.answer([testing.pods_metric("pps", "app=web")])
+    assert isinstance(answer, PodSample)
+
+
+async def test_a_kind_that_does_not_exist(server):
+    server.answers["/apis/example.com/v1"] = {"resources": []}
+    query = testing.object_metric("rps", "Widget", "main", api_version="example.com/v1")
+    [answer] = await CustomMetrics(Settings(), server.context).answer([query])
+    assert answer == AdapterError(
+        'unable to fetch metrics from custom metrics API: no matches for kind "Widget" in version "example.com/v1"'
+    )
+
+
+async def test_several_values_for_one_object_and_none_for_pods_are_errors(server):
+    server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
+    server.answers[f"{V1BETA2}/services/main/rps"] = custom(("main", "1"), ("main", "2"))
+    server.answers[f"{V1BETA2}/pods/*/pps"] = {"items": None}
+    several, none = await CustomMetrics(Settings(), server.context).answer(
+        [testing.object_metric("rps", "Service", "main"), testing.pods_metric("pps", "app=web")]
+    )
+    assert "the custom metrics API server returned 2 results when we asked for exactly one" in several.message
+    assert none == AdapterError("no metrics returned from custom metrics API")
+
+
+@pytest.mark.parametrize("body", [{}, {"items": [{"value": "many"}]}, {"items": 5}, []])
+async def test_garbage_is_an_error(server, body):
+    server.answers[f"{EXTERNAL}/depth"] = body
+    server.answers[f"{V1BETA2}/pods/*/depth"] = body
+    [one] = await ExternalMetrics(Settings(), server.context).answer([testing.external("depth")])
+    [other] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("depth", "app=web")])
+    assert isinstance(one, AdapterError)
+    assert isinstance(other, AdapterError)
+
+
+async def test_both_adapters_keep_the_contract(server):
+    server.answers[f"{EXTERNAL}/depth"] = external("80")
+    server.answers[f"{V1BETA2}/pods/*/pps"] = custom(("web-1", "1"))
+    server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
+    server.answers[f"{V1BETA2}/services/main/rps"] = custom(("main", "1"))
+    await testing.check_adapter(
+        ExternalMetrics(Settings(), server.context), [testing.external("depth"), testing.external("nothing")]
+    )
+    await testing.check_adapter(
+        CustomMetrics(Settings(), server.context),
+        [
+            testing.pods_metric("pps", "app=web"),
+            testing.object_metric("rps", "Service", "main"),
+            testing.object_metric("rps", "Widget", "main"),
+        ],
+    )
