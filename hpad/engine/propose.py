@@ -37,9 +37,13 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reading(self) -> str:
-        """Reading and goal: "80 / 15 over 3 replicas"."""
-        over = "" if self.usage is None or self.usage.total is None else f" over {self.usage.pods} replicas"
-        return f"{self.current} / {self.wanted}{over}"
+        """Reading and goal: "305% / 50%", "80 / 15 over 3 replicas" (Value), "80 / 15 per replica" (AverageValue)."""
+        usage, held = self.usage, f"{self.current} / {self.wanted}"
+        if usage is None or self.goal.of_pods:
+            return held
+        if usage.total is not None:
+            return f"{held} per replica"
+        return held if usage.pods is None else f"{held} over {usage.pods} replicas"
 
     def __str__(self) -> str:
         if self.error is not None:

@@ -1,0 +1,176 @@
+"""How many replicas a metric wants: scenarios 1, 7, 8, 17, 18, 26."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from hpad.engine.decide import queries
+from hpad.model.pod import ContainerRequests
+from hpad.model.quantity import Quantity
+from hpad.model.sample import AdapterError, Query
+from tests.engine.world import (
+    Workload,
+    container,
+    external,
+    object_metric,
+    one,
+    pod,
+    pods_metric,
+    resource,
+    series,
+    used,
+)
+
+NO_TIME: Final = timedelta(0)
+UNLIMITED: Final[dict[str, Any]] = {
+    "scaleUp": {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 900, "periodSeconds": 15}]}
+}
+
+
+def requests(name: str, cpu: int) -> ContainerRequests:
+    return ContainerRequests(name, {"cpu": cpu})
+
+
+def web_queries(web: Workload) -> tuple[Query, ...]:
+    asked = queries(web.view())
+    assert all(isinstance(query, Query) for query in asked)
+    return tuple(query for query in asked if isinstance(query, Query))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "value", "goal", "wanted"),
+    [(1, 200, "100m", 2), (4, 50, "100m", 2), (3, 100, "60m", 5), (3, 109, "100m", 3), (3, 91, "100m", 3)],
+)
+def test_scenario_1_replicas_follow_the_ratio_of_value_and_goal(
+    replicas: int, value: int, goal: str, wanted: int
+) -> None:
+    web = Workload(pods_metric("packets", goal), replicas=replicas, downscale_stabilization=NO_TIME)
+    assert web.reconcile(used([value] * replicas), after=15).desired == wanted
+
+
+def test_scenario_1_eighty_messages_over_fifteen_take_sixteen_from_three() -> None:
+    web = Workload(external("queue_messages", value="15"), replicas=3, high=30, behavior=UNLIMITED)
+    decision = web.reconcile(series(80))
+    assert decision.scale_to == 16
+    assert str(decision) == (
+        "scale web from 3 to 16: external metric queue_messages above target (80 / 15 over 3 replicas)"
+    )
+
+
+def test_scenario_1_an_average_shares_the_total_among_the_replicas() -> None:
+    web = Workload(external("queue_messages", averageValue="15"), replicas=3, high=30, behavior=UNLIMITED)
+    decision = web.reconcile(series(50, 30))
+    assert decision.scale_to == 6
+    assert str(decision) == "scale web from 3 to 6: external metric queue_messages above target (80 / 15 per replica)"
+
+
+@pytest.mark.parametrize(("percent", "wanted"), [(55, 4), (56, 5), (45, 4), (44, 4)])
+def test_scenario_1_the_tolerance_is_a_tenth(percent: int, wanted: int) -> None:
+    web = Workload(resource("cpu", averageUtilization=50), replicas=4, downscale_stabilization=NO_TIME)
+    assert web.reconcile(used([percent * 2] * 4), after=15).desired == wanted
+
+
+def test_scenario_7_the_larger_of_cpu_and_queue_wins() -> None:
+    web = Workload(resource("cpu", averageUtilization=50), external("queue", averageValue="10"), replicas=2, high=20)
+    decision = web.reconcile(used([150, 150]), series(50))
+    assert [proposal.replicas for proposal in decision.proposals] == [3, 5]
+    assert decision.scale_to == 5
+    assert "queue above target" in str(decision)
+
+
+def test_scenario_8_pods_object_and_cpu_are_each_evaluated_and_the_largest_wins() -> None:
+    web = Workload(
+        resource("cpu", averageUtilization=50),
+        pods_metric("packets-per-second", "1k"),
+        object_metric("requests-per-second", value="10k"),
+        object_metric("requests-per-second", {"verb": "GET"}, value="2k"),
+        replicas=3,
+        high=20,
+    )
+    decision = web.reconcile(used([120] * 3), used([2_000_000] * 3), one(10_000), one(6_000))
+    assert [proposal.replicas for proposal in decision.proposals] == [4, 6, 3, 9]
+    assert decision.desired == 7, "four pods more at most in 15 s"
+    assert decision.reason == "Ingress metric requests-per-second above target"
+
+
+def test_scenario_8_the_metric_selector_is_asked_for() -> None:
+    web = Workload(object_metric("requests-per-second", {"verb": "GET"}, value="2k"), replicas=3)
+    (query,) = web_queries(web)
+    assert (query.type, query.name, str(query.selector)) == ("Object", "requests-per-second", "verb=GET")
+    assert query.object is not None
+    assert query.object.name == "main-route"
+    assert query.pods is None
+
+
+def test_scenario_17_above_max_goes_to_max_without_asking() -> None:
+    web = Workload(resource("cpu", averageUtilization=50), replicas=12, high=10)
+    assert web_queries(web) == ()
+    decision = web.reconcile()
+    assert decision.scale_to == 10
+    assert web.events == [
+        ("SuccessfulRescale", "New size: 10; reason: Current number of replicas above Spec.MaxReplicas")
+    ]
+    assert web.hpa.status.current_metrics is None
+
+
+def test_scenario_17_below_min_goes_to_min_without_asking() -> None:
+    web = Workload(resource("cpu", averageUtilization=50), replicas=2, low=4)
+    assert web.reconcile().scale_to == 4
+    assert web.hpa.status.desired_replicas == 4
+
+
+def test_scenario_18_a_sidecar_does_not_count() -> None:
+    web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
+    (query,) = web_queries(web)
+    assert query.container == "application"
+    both = (requests("application", 100), requests("sidecar", 1000))
+    web.pods = [pod("web-0", containers=both), pod("web-1", containers=both)]
+    decision = web.reconcile(used([120, 120]))
+    assert decision.proposals[0].current == "120%", "of the container's own request, not of the pod's"
+    assert decision.desired == 4
+
+
+def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
+    web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
+    web.pods = [pod("web-0", containers=(requests("application", 100),)), pod("web-1")]
+    decision = web.reconcile(used({"web-0": 120}))
+    assert decision.undecided
+    assert "container application not found in Pod web-1" in str(decision)
+
+
+def test_scenario_26_a_milli_quantity_is_a_thousandth() -> None:
+    web = Workload(pods_metric("load", "10500m"), replicas=1)
+    proposal = web.reconcile(used([21_000])).proposals[0]
+    assert (proposal.replicas, proposal.current, proposal.wanted) == (2, "21", "10500m")
+    assert Quantity.parse("10500m") == Quantity.parse("10.5")
+
+
+@pytest.mark.parametrize(("milli", "text"), [(1000, "1"), (1500, "1500m")])
+def test_scenario_26_readings_are_written_as_kubernetes_writes_them(milli: int, text: str) -> None:
+    web = Workload(pods_metric("load", "1"), replicas=1)
+    web.reconcile(used([milli]))
+    assert web.hpa.status.current_metrics is not None
+    held = web.hpa.status.current_metrics[0].pods
+    assert held is not None
+    assert str(held.current.average_value) == text
+
+
+def test_memory_is_written_with_binary_units() -> None:
+    web = Workload(resource("memory", averageValue="64Mi"), replicas=1)
+    decision = web.reconcile(used([192 * 2**20 * 1000]))
+    assert decision.proposals[0].reading == "192Mi / 64Mi"
+    assert decision.desired == 3
+
+
+def test_an_answer_of_the_wrong_kind_is_an_error_of_the_metric() -> None:
+    web = Workload(external("queue", averageValue="10"), replicas=2)
+    decision = web.reconcile(used([1, 2]))
+    assert decision.scale_to is None
+    assert "PodSample" in str(decision)
+
+
+def test_answers_must_fit_the_metrics() -> None:
+    web = Workload(external("queue", averageValue="10"), replicas=2)
+    with pytest.raises(ValueError, match="1 metrics take as many answers, not 2"):
+        web.reconcile(series(1), AdapterError("one too many"))

@@ -1,0 +1,105 @@
+"""Feature gates: Kubernetes' own, and those that leave out a known defect; each on and off."""
+
+from typing import Any
+
+import pytest
+
+from hpad.model.conditions import find
+from hpad.model.tunables import Gates
+from tests.engine.world import Workload, external, object_metric, one, resource, series, used
+
+NOW_DOWN: dict[str, Any] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+
+
+def queue(**fields: Any) -> Workload:
+    held: dict[str, Any] = {"replicas": 3, "behavior": NOW_DOWN}
+    return Workload(external("queue", averageValue="10"), **(held | fields))
+
+
+@pytest.mark.parametrize(("fixed", "desired"), [(True, 1), (False, 7)])
+def test_a_negative_sum_wants_nothing_unless_the_original_is_wanted(fixed: bool, desired: int) -> None:
+    web = queue(gates=Gates(HPANegativeExternalSum=fixed))
+    assert web.reconcile(series(-50, 20), after=15).desired == desired
+
+
+def test_a_negative_sum_is_reported_as_it_is() -> None:
+    web = queue()
+    assert web.reconcile(series(-50, 20), after=15).proposals[0].current == "-30"
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_without_status_replicas_there_is_no_average(fixed: bool) -> None:
+    web = Workload(
+        external("queue", averageValue="10"), object_metric("rps", averageValue="10"),
+        replicas=2, gates=Gates(HPAZeroStatusReplicas=fixed),
+    )  # fmt: skip
+    view = web.view()
+    assert view.scale is not None
+    started = view.scale.__class__(spec=view.scale.spec, status=view.scale.status.__class__(0, "app=web"))
+    decision = web.reconcile(series(50), one(30), scale=started)
+    assert decision.desired == 5, "what is wanted does not depend on the average"
+    assert web.hpa.status.current_metrics is not None
+    first, second = web.hpa.status.current_metrics
+    assert first.external is not None
+    assert second.object is not None
+    for current in (first.external.current, second.object.current):
+        assert (current.average_value is None) == fixed
+
+
+def test_scale_to_zero_and_back_leaves_a_mark() -> None:
+    web = queue(low=0, gates=Gates(HPAScaleToZero=True))
+    assert web.reconcile(series(0), after=15).scale_to == 0
+    assert web.condition("ScaledToZero").status == "True"
+    assert web.reconcile(series(0), after=15).scale_to is None
+    decision = web.reconcile(series(25), after=15)
+    assert decision.scale_to == 3
+    assert web.condition("ScaledToZero").status == "False"
+
+
+def test_a_target_that_someone_else_set_to_zero_stays_there() -> None:
+    web = queue(low=0, replicas=0, gates=Gates(HPAScaleToZero=True))
+    assert web.reconcile().scale_to is None
+    assert web.condition("ScalingActive").reason == "ScalingDisabled"
+
+
+def test_a_raised_minimum_wakes_what_this_hpa_put_to_sleep() -> None:
+    web = queue(low=0, gates=Gates(HPAScaleToZero=True))
+    web.reconcile(series(0), after=15)
+    raised = queue(low=2, gates=Gates(HPAScaleToZero=True))
+    web.hpa = raised.hpa.__class__(metadata=web.hpa.metadata, spec=raised.hpa.spec, status=web.hpa.status)
+    decision = web.reconcile(series(0), after=15)
+    assert decision.scale_to == 2
+    assert web.events == [
+        ("SuccessfulRescale", "New size: 2; reason: Current number of replicas below Spec.MinReplicas")
+    ]
+
+
+def test_without_the_gate_the_mark_of_zero_goes_away() -> None:
+    web = queue(low=0, gates=Gates(HPAScaleToZero=True))
+    web.reconcile(series(0), after=15)
+    web.tunables = Workload(resource("cpu", averageUtilization=1), replicas=1).tunables
+    web.reconcile(after=15)
+    assert find(web.hpa.status.conditions, "ScaledToZero") is None
+
+
+@pytest.mark.parametrize(("on", "up", "down"), [(True, None, 3), (False, 5, None)])
+def test_tolerances_of_the_spec_hold_only_with_their_gate(on: bool, up: int | None, down: int | None) -> None:
+    behavior = {"scaleUp": {"tolerance": "500m"}, "scaleDown": {"tolerance": "50m", "stabilizationWindowSeconds": 0}}
+    web = Workload(
+        resource("cpu", averageUtilization=50), replicas=4, behavior=behavior, gates=Gates(HPAConfigurableTolerance=on)
+    )
+    assert web.reconcile(used([120] * 4), after=15).scale_to == up
+    gates = Gates(HPAConfigurableTolerance=on)
+    web = Workload(resource("cpu", averageUtilization=100), replicas=4, behavior=behavior, gates=gates, tolerance=0.3)
+    assert web.reconcile(used([150] * 4), after=15).scale_to == down
+
+
+def test_a_replayed_gate_that_is_not_named_is_off() -> None:
+    gates = Gates.replayed({"HPAScaleToZero": True})
+    assert gates == Gates(
+        HPAScaleToZero=True,
+        HPAConfigurableTolerance=False,
+        HPASucceededPodsIgnored=False,
+        HPANegativeExternalSum=False,
+        HPAZeroStatusReplicas=False,
+    )
