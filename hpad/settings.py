@@ -33,11 +33,15 @@ class SettingsError(ValueError):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """Which metrics are meant: each list holds names or shell-style patterns ("queue_*"); an empty list means any."""
+    """Which metrics are meant: each list holds names or shell-style patterns ("queue_*"); an empty list means any.
+
+    `labels`: what the metric's own selector must say, label -> value or pattern.
+    """
 
     types: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
 
 
 class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,8 +181,16 @@ def _gates(value: Any) -> dict[str, bool]:
     return {name: _flag(setting) for name, setting in value.items()}
 
 
+def _labels(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for pair in value.items() for text in pair):
+        raise ValueError(f"{value!r} is not a mapping of labels to values such as {{queue: orders}}")
+    return value
+
+
 def _match(value: Any) -> Match:
-    parsers: dict[str, Callable[[Any], Any]] = {"types": _names, "metrics": _names, "namespaces": _names}
+    parsers: dict[str, Callable[[Any], Any]] = {
+        "types": _names, "metrics": _names, "namespaces": _names, "labels": _labels,
+    }  # fmt: skip
     match = Match(**_fields(value, parsers))
     for kind in match.types:
         if kind not in SOURCE_TYPES:
@@ -277,7 +289,8 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
         try:
             merged[field] = _joined(field, merged.get(field), PARSERS[field](value))
         except ValueError as error:
-            problems.append(f"{origin}: {error}" if origin.endswith(field) else f"{origin}: {field}: {error}")
+            named = origin.lower().replace("-", "_").endswith(field)
+            problems.append(f"{origin}: {error}" if named else f"{origin}: {field}: {error}")
     if not problems:
         problems.extend(_inconsistent(merged))
     if problems:

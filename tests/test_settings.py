@@ -121,7 +121,7 @@ def test_variables_and_flags_are_named_too() -> None:
     with pytest.raises(settings.SettingsError) as caught:
         settings.load(None, {"HPAD_TOLERANCE": "10%"}, flags)
     first, second = caught.value.problems
-    assert first.startswith("HPAD_TOLERANCE: tolerance: '10%'")
+    assert first.startswith("HPAD_TOLERANCE: '10%'")
     assert second.startswith("--workers: 'many' is not a whole number")
 
 

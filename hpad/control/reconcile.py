@@ -199,7 +199,7 @@ class Reconciler:
             target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
             replicas=view.scale.spec.replicas if view.scale is not None else None,
             scale_to=decision.scale_to,
-            **({"error": error} if error else {}),
+            **({"error": error} if error and not decision.undecided else {}),
             **({"dry_run": True} if self._ways.dry_run else {}),
         )
 

@@ -51,10 +51,10 @@ class Server:
             ]
         )
         host, port = self._address
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port, shutdown_timeout=1.0).start()
+            await web.TCPSite(self._runner, host, port).start()
         except OSError as error:
             await self.stop()
             raise ServeError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

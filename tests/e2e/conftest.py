@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
@@ -70,6 +71,13 @@ class World:
         }
         head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}}
         return self.cluster.apply({**head, "spec": body})
+
+    async def patch_hpa(self, name: str, spec: Json) -> None:
+        """Change fields of an HPA's spec, as `kubectl patch --type=merge` does."""
+        path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
+        await self.daemon.cluster.client.request(
+            "PATCH", path, body=json.dumps({"spec": spec}).encode(), content_type="application/merge-patch+json"
+        )
 
     def load(self, name: str, millis: Callable[[int], int] | int) -> None:
         """Let the pods labelled app=name use that much CPU each; a function gets how many pods there are."""

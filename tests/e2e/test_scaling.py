@@ -1,6 +1,13 @@
 """Workloads follow their load: what the world looks like afterwards, seen through the API."""
 
+import asyncio
 from typing import Any
+
+import pytest
+
+from hpad.lab.cluster import Resource, ScalePaths
+
+ABOVE = "cpu resource utilization (percentage of request) above target"
 
 
 async def test_php_apache_grows_with_its_load_and_shrinks_after_it(world: Any) -> None:
@@ -11,11 +18,179 @@ async def test_php_apache_grows_with_its_load_and_shrinks_after_it(world: Any) -
     await world.hpad()
     await world.until(lambda: world.replicas("deployments", "php-apache") == 7)
     await world.until(lambda: len(world.pods("php-apache")) == 7)
-    why = "cpu resource utilization (percentage of request) above target"
-    await world.until(lambda: ("SuccessfulRescale", f"New size: 7; reason: {why}") in world.events("php-apache"))
+    await world.until(lambda: ("SuccessfulRescale", f"New size: 7; reason: {ABOVE}") in world.events("php-apache"))
     world.load("php-apache", 0)
     await world.until(lambda: world.replicas("deployments", "php-apache") == 1)
     await world.until(lambda: world.status("php-apache").get("currentReplicas") == 1)
     await world.until(
         lambda: ("SuccessfulRescale", "New size: 1; reason: All metrics below target") in world.events("php-apache")
     )
+
+
+async def test_a_stabilization_window_holds_what_was_wanted(world: Any) -> None:
+    """The window of scenario 2, shortened by the manifest: nothing shrinks before it has passed."""
+    world.workload("Deployment", "web", 4)
+    world.load("web", 50)
+    world.hpa("web", behavior={"scaleDown": {"stabilizationWindowSeconds": 2}})
+    await world.hpad()
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
+    world.load("web", 0)
+    began = asyncio.get_running_loop().time()
+    await world.until(lambda: world.condition("web", "AbleToScale")[1] == "ScaleDownStabilized")
+    assert world.replicas("deployments", "web") == 4
+    await world.until(lambda: world.replicas("deployments", "web") == 1)
+    assert asyncio.get_running_loop().time() - began > 1.5
+
+
+async def test_a_container_without_a_request_stops_all_scaling_and_is_named(world: Any) -> None:
+    """Scenario 4."""
+    world.workload("Deployment", "web", 2, cpu=None)
+    world.load("web", 500)
+    world.hpa("web")
+    await world.hpad()
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "False")
+    _, reason, message = world.condition("web", "ScalingActive")
+    pod = next(name for name in (pod["metadata"]["name"] for pod in world.pods("web")) if name in message)
+    assert reason == "FailedGetResourceMetric"
+    assert f"missing request for cpu in container app of Pod {pod}" in message
+    await world.until(
+        lambda: {"FailedGetResourceMetric", "FailedComputeMetricsReplicas"} <= {e[0] for e in world.events("web")}
+    )
+    assert world.replicas("deployments", "web") == 2
+
+
+async def test_a_metric_that_fails_blocks_only_the_way_down(world: Any) -> None:
+    """Scenario 14: with one metric broken another may still scale up, never down; with all broken nothing moves."""
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+    external = {"metric": {"name": "nobody_knows_it"}, "target": {"type": "AverageValue", "averageValue": "1"}}
+    metrics = [{"type": "External", "external": external}, {"type": "Resource", "resource": cpu}]
+    world.workload("Deployment", "web", 2)
+    world.load("web", 10)
+    world.hpa("web", metrics=metrics)
+    await world.hpad()
+    await world.until(lambda: any(reason == "FailedGetExternalMetric" for reason, _ in world.events("web")))
+    await world.periods(3)
+    assert world.replicas("deployments", "web") == 2
+    world.load("web", lambda pods: 200 // max(pods, 1))
+    await world.until(lambda: world.replicas("deployments", "web") == 4)
+    await world.patch_hpa("web", {"metrics": metrics[:1]})
+    await world.until(lambda: world.condition("web", "ScalingActive")[:2] == ("False", "FailedGetExternalMetric"))
+    world.load("web", 1000)
+    await world.periods(3)
+    assert world.replicas("deployments", "web") == 4
+
+
+async def test_a_target_set_to_zero_rests_until_somebody_wakes_it(world: Any) -> None:
+    """Scenario 16."""
+    world.workload("Deployment", "web", 0)
+    world.hpa("web", minReplicas=2)
+    await world.hpad()
+    await world.until(lambda: world.condition("web", "ScalingActive")[:2] == ("False", "ScalingDisabled"))
+    await world.periods(3)
+    assert world.replicas("deployments", "web") == 0
+    world.load("web", 50)
+    world.workload("Deployment", "web", 1)
+    await world.until(lambda: world.replicas("deployments", "web") == 2)
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "expected", "side"), [(15, 10, "above Spec.MaxReplicas"), (1, 3, "below Spec.MinReplicas")]
+)
+async def test_outside_min_and_max_no_metric_is_asked_for(world: Any, replicas: int, expected: int, side: str) -> None:
+    """Scenario 17: there is no metric at all here, and still the count is brought between min and max."""
+    world.workload("Deployment", "web", replicas)
+    world.hpa("web", minReplicas=3)
+    await world.hpad()
+    await world.until(lambda: world.replicas("deployments", "web") == expected)
+    event = ("SuccessfulRescale", f"New size: {expected}; reason: Current number of replicas {side}")
+    await world.until(lambda: event in world.events("web"))
+
+
+async def test_a_rolling_update_does_not_make_it_run_away(world: Any) -> None:
+    """Scenario 19: the Deployment is scaled, never its ReplicaSets, and an overlap of pods changes nothing."""
+    world.workload("Deployment", "web", 4)
+    world.load("web", 50)
+    world.hpa("web")
+    await world.hpad()
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
+    seen: set[int] = set()
+    for image in ("app:2", "app:3"):
+        deployment = world.cluster.get("deployments", "web")
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image
+        head = {name: deployment[name] for name in ("apiVersion", "kind")}
+        template = {"template": deployment["spec"]["template"]}
+        world.cluster.apply({**head, "metadata": {"name": "web"}, "spec": template})
+        for _ in range(10):
+            await world.periods(0.3)
+            seen.add(world.replicas("deployments", "web"))
+        await world.until(lambda image=image: _images(world, "web") == {image} and len(world.pods("web")) == 4)
+    assert seen == {4}
+    owners = {owner["kind"] for pod in world.pods("web") for owner in pod["metadata"]["ownerReferences"]}
+    assert owners == {"ReplicaSet"}
+    assert sorted(found["spec"]["replicas"] for found in world.cluster.list("replicasets")) == [0, 0, 4]
+
+
+def _images(world: Any, name: str) -> set[str]:
+    return {container["image"] for pod in world.pods(name) for container in pod["spec"]["containers"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural"),
+    [
+        ("Deployment", "deployments"),
+        ("StatefulSet", "statefulsets"),
+        ("ReplicaSet", "replicasets"),
+        ("ReplicationController", "replicationcontrollers"),
+    ],
+)
+async def test_every_kind_with_a_scale_subresource_is_scaled(world: Any, kind: str, plural: str) -> None:
+    """Scenario 23."""
+    world.workload(kind, "web", 1)
+    world.load("web", lambda pods: 150 // max(pods, 1))
+    world.hpa("web", kind)
+    await world.hpad()
+    await world.until(lambda: world.replicas(plural, "web") == 3)
+    await world.until(lambda: len(world.pods("web")) == 3)
+
+
+async def test_a_custom_resource_is_scaled_through_its_scale(world: Any) -> None:
+    """Scenario 23: a kind hpad has never heard of."""
+    world.cluster.serve(
+        Resource("example.com", ("v1",), "widgets", "Widget", scale=ScalePaths(selector=".status.selector"))
+    )
+    manifest = {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 20},
+        "status": {"replicas": 20, "selector": "app=web"},
+    }
+    world.cluster.apply(manifest)
+    world.hpa("web", scaleTargetRef={"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"})
+    await world.hpad()
+    await world.until(lambda: world.replicas("widgets", "web") == 10)
+
+
+async def test_a_daemon_set_has_no_scale_and_the_hpa_says_so(world: Any) -> None:
+    """Scenario 23."""
+    world.hpa("web", scaleTargetRef={"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web"})
+    await world.hpad()
+    await world.until(lambda: world.condition("web", "AbleToScale")[:2] == ("False", "FailedGetScale"))
+    await world.until(lambda: any(reason == "FailedGetScale" for reason, _ in world.events("web")))
+    assert "the server could not find the requested resource" in world.condition("web", "AbleToScale")[2]
+
+
+async def test_two_hpas_on_the_same_pods_scale_nothing(world: Any) -> None:
+    world.workload("Deployment", "web", 2)
+    world.load("web", 500)
+    world.hpa("web")
+    world.hpa("twin", scaleTargetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
+    world.cluster.apply(
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "alone"}}
+        | {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}, "maxReplicas": 3}}
+    )
+    await world.hpad()
+    for name in ("web", "twin"):
+        await world.until(lambda name=name: world.condition(name, "ScalingActive")[1] == "AmbiguousSelector")
+        assert "[default/twin default/web]" in world.condition(name, "ScalingActive")[2]

@@ -1,0 +1,251 @@
+"""The daemon in fair weather and foul: pace, isolation, starts without a cluster, folders, dry runs, records."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+
+from hpad import app, settings
+from hpad.cli import main
+from hpad.kube import config
+from hpad.lab.cluster import Cluster
+
+QUEUE = [
+    {
+        "type": "External",
+        "external": {
+            "metric": {"name": "queue_messages_ready", "selector": {"matchLabels": {"queue": "tasks"}}},
+            "target": {"type": "AverageValue", "averageValue": "30"},
+        },
+    }
+]
+
+
+@contextlib.asynccontextmanager
+async def silent_broker() -> AsyncIterator[str]:
+    """A server that takes every question and never answers; its URL."""
+    held: list[asyncio.StreamWriter] = []
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        await reader.read()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        for writer in held:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+
+
+def decided(world: Any, name: str) -> Any:
+    """When the HPA was last decided on."""
+    last = world.daemon.store.get(("default", name)).last
+    return last.at if last is not None else None
+
+
+async def moments(world: Any, name: str, seconds: float) -> list[Any]:
+    """The times of all decisions on an HPA in the time given."""
+    seen: list[Any] = []
+    ends = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < ends:
+        at = decided(world, name)
+        if at is not None and at not in seen:
+            seen.append(at)
+        await asyncio.sleep(0.01)
+    return seen
+
+
+async def test_every_hpa_is_reconciled_every_period(world: Any) -> None:
+    """Scenario 27: also the one whose target is missing, and the one beside it."""
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    world.hpa("web")
+    world.hpa("lost")
+    await world.hpad(sync_period=timedelta(seconds=0.5))
+    await world.until(lambda: decided(world, "web") and decided(world, "lost"))
+    for seen in await asyncio.gather(moments(world, "web", 4), moments(world, "lost", 4)):
+        gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(seen[1:])]
+        assert len(seen) >= 6
+        assert all(0.2 < gap < 0.8 for gap in gaps), gaps
+
+
+async def test_a_changed_spec_is_acted_upon_at_once(world: Any) -> None:
+    """And so is a new HPA: the period here is far longer than the test."""
+    world.workload("Deployment", "web", 4)
+    world.load("web", 50)
+    world.hpa("web")
+    await world.hpad(sync_period=timedelta(seconds=300))
+    await world.until(lambda: decided(world, "web"), seconds=5)
+    await world.patch_hpa("web", {"maxReplicas": 2})
+    await world.until(lambda: world.replicas("deployments", "web") == 2, seconds=5)
+    world.workload("Deployment", "other", 1)
+    world.hpa("other", minReplicas=3)
+    await world.until(lambda: world.replicas("deployments", "other") == 3, seconds=5)
+
+
+async def test_a_source_that_hangs_delays_only_its_own_metric(world: Any) -> None:
+    async with silent_broker() as url:
+        world.workload("Deployment", "web", 1)
+        world.workload("Deployment", "worker", 2)
+        world.load("web", lambda pods: 150 // max(pods, 1))
+        world.load("worker", lambda pods: 300 // max(pods, 1))
+        world.hpa("web")
+        cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+        world.hpa("worker", metrics=[*QUEUE, {"type": "Resource", "resource": cpu}])
+        broker = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings={"url": url})
+        await world.hpad(sources=(broker,))
+        await world.until(lambda: world.replicas("deployments", "web") == 3)
+        await world.until(lambda: world.replicas("deployments", "worker") == 6)
+        gaps = await moments(world, "web", 3)
+        assert len(gaps) >= 5
+        await world.until(lambda: any(reason == "FailedGetExternalMetric" for reason, _ in world.events("worker")))
+
+
+async def test_an_unreachable_api_server_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    told = settings.Settings(sync_period=timedelta(seconds=0.4), listen=("127.0.0.1", 0))
+    daemon = app.App(told, cluster_config=config.ClusterConfig(server=f"http://127.0.0.1:{port}"))
+    async with daemon:
+        assert daemon.unready()[0] == "waiting for the cluster"
+        async with asyncio.timeout(10):
+            while len(daemon.unready()) == 1:  # noqa: ASYNC110  # troubles are a state, not an event
+                await asyncio.sleep(0.02)
+        async with Cluster(port=port, auto_ready=True), asyncio.timeout(30):
+            await daemon.ready()
+            assert daemon.unready() == []
+
+
+async def test_a_deleted_hpa_leaves_nothing_behind(world: Any) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    world.hpa("web")
+    daemon = await world.hpad()
+    await world.until(lambda: decided(world, "web"))
+    assert 'hpa_name="web"' in (await daemon.telemetry.exposition()).decode()
+    path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
+    await daemon.cluster.client.request("DELETE", path)
+    await world.until(lambda: list(daemon.store.keys()) == [])
+    await world.periods(2)
+    assert list(daemon.store.keys()) == []
+    assert 'hpa_name="web"' not in (await daemon.telemetry.exposition()).decode()
+
+
+async def test_a_dry_run_says_what_it_would_do_and_does_nothing(world: Any) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 150)
+    world.hpa("web")
+    await world.hpad(dry_run=True)
+    await world.until(lambda: decided(world, "web"))
+    await world.periods(3)
+    assert world.replicas("deployments", "web") == 1
+    assert world.status("web").get("conditions") is None
+    assert world.events("web") == []
+    assert world.daemon.store.get(("default", "web")).last.sentence.startswith("scale web from 1 to 3")
+
+
+async def test_hpas_of_a_folder(world: Any, tmp_path: Path) -> None:
+    """Their status lives in memory; they come and change with their files; the cluster's own HPAs are left alone."""
+    folder = tmp_path / "hpas"
+    folder.mkdir()
+    world.workload("Deployment", "web", 1)
+    world.workload("Deployment", "other", 1)
+    world.hpa("other", minReplicas=5)
+    world.load("web", 50)
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    head = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
+    spec = {"scaleTargetRef": ref, "minReplicas": 2, "maxReplicas": 9, "targetCPUUtilizationPercentage": 50}
+    (folder / "web.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
+    daemon = await world.hpad(manifests=folder)
+    await world.until(lambda: world.replicas("deployments", "web") == 2)
+    (folder / "web.yaml").write_text(yaml.safe_dump({**head, "spec": {**spec, "minReplicas": 3}}))
+    await world.until(lambda: world.replicas("deployments", "web") == 3)
+    assert world.replicas("deployments", "other") == 1
+    assert world.cluster.get("horizontalpodautoscalers", "web") is None
+    await world.until(lambda: any(reason == "SuccessfulRescale" for reason, _ in world.events("web")))
+    assert daemon.store.get(("default", "web")).status.desired_replicas == 3
+
+
+async def test_a_record_replays_to_the_same_decisions(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", lambda pods: 150 // max(pods, 1))
+    world.hpa("web")
+    await world.hpad(record=tmp_path)
+    await world.until(lambda: world.replicas("deployments", "web") == 3)
+    await world.patch_hpa("web", {"maxReplicas": 2})
+    await world.until(lambda: world.replicas("deployments", "web") == 2)
+    await world.periods(2)
+    await world.daemon.stop()
+    (record,) = await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    (scenario,) = map(json.loads, record.read_text().splitlines())
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, ["replay", str(record)]) == 0
+    (replayed,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert len(scenario["steps"]) >= 4
+    assert {step["expect"]["scaleTo"] for step in scenario["steps"]} >= {3, 2}
+    assert [step["expect"] for step in scenario["steps"]] == replayed["steps"]
+
+
+async def test_the_command_runs_until_it_is_told_to_stop(world: Any, tmp_path: Path) -> None:
+    """`hpad run` as a process: flags of the original, readiness, metrics, an orderly end on SIGTERM."""
+    world.workload("Deployment", "web", 15)
+    world.hpa("web")
+    kubeconfig = await world.cluster.kubeconfig(tmp_path / "kubeconfig")
+    flags = [f"--kubeconfig={kubeconfig}", "--horizontal-pod-autoscaler-sync-period=500ms", "--listen=none"]
+    notices = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(notices))
+        systemd.setblocking(False)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hpad", "run", *flags),
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "NOTIFY_SOCKET": str(notices), "PYTHONWARNINGS": "default"},
+        )
+        try:
+            await world.until(lambda: world.replicas("deployments", "web") == 10)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(15):
+                _, errors = await process.communicate()
+        told = {systemd.recv(100), systemd.recv(100)}
+    assert process.returncode == 0, errors.decode()
+    assert told == {b"READY=1", b"STOPPING=1"}
+    lines = [json.loads(line) for line in errors.decode().splitlines()]
+    assert any(line["event"].startswith("scale web from 15 to 10") and line["hpa"] == "default/web" for line in lines)
+    assert lines[-1]["event"] == "hpad stopped"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--sync-period=15"], "--sync-period: '15' is not a duration"),
+        (["--kubeconfig=/nowhere/at/all"], "/nowhere/at/all: no such file"),
+        (["--config=/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
+        (["--feature-gates=HPAScaleToZer=true"], "did you mean 'HPAScaleToZero'?"),
+    ],
+)
+def test_what_cannot_be_started_says_why(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert main(["run", "--listen=none", *arguments]) == 2
+    finally:
+        structlog.reset_defaults()
+    assert expected in capsys.readouterr().err
