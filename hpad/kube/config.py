@@ -24,6 +24,7 @@ __all__ = ["ClusterConfig", "ConfigError", "load"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FILES_S = 60.0  # how often tokens and certificates in files are read anew, as Kubernetes' own clients do
+_PATIENCE_S = 60.0  # with a plugin, or an identity provider
 _NOBODY = "hpad:nobody"
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
@@ -100,10 +101,14 @@ class _Source:
         try:
             try:
                 _own_loop(self.loader.load_and_set(configuration))
+            except TimeoutError:
+                raise ConfigError(f"{self._where()}: no credentials within {_PATIENCE_S:g} seconds") from None
             except KeyError as error:
                 if error.args != ("refresh_token",):
                     raise
                 _own_loop(self.loader.load_and_set(configuration))  # the old refresh token stays good: all is there
+        except ConfigError:
+            raise
         except Exception as error:  # noqa: BLE001  whatever a plugin or a provider raises ends here
             harmless = self.kind == "exec" or str(error).startswith("File does not exist")
             said = str(error) if harmless else type(error).__name__
@@ -256,7 +261,7 @@ def _proxy(host: str, configured: str | None) -> str | None:
 def _own_loop(coroutine: Coroutine[Any, Any, None]) -> None:
     """Run what blocks inside a coroutine where that harms nobody: in a loop of its own, in a thread of its own."""
     with ThreadPoolExecutor(1, thread_name_prefix="hpad-credentials") as pool:
-        pool.submit(asyncio.run, coroutine).result()
+        pool.submit(asyncio.run, asyncio.wait_for(coroutine, _PATIENCE_S)).result()
 
 
 def _forget_temporary_files() -> None:

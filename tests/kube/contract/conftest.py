@@ -1,0 +1,126 @@
+"""One suite, two API servers: the embedded one always, a real one where its binaries are."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from kube.contract import apiserver
+
+from hpad.clock import SystemClock
+from hpad.kube import client as clients
+from hpad.kube import config, watch
+from hpad.kube.cluster import Cluster
+from hpad.kube.credentials import ClusterConfig
+from hpad.kube.errors import ApiError
+from hpad.lab import cluster as lab
+
+Json = dict[str, Any]
+WIDGETS = lab.Resource(
+    "oracle.example", ("v1",), "widgets", "Widget", scale=lab.ScalePaths(selector=".status.selector")
+)
+_WIDGETS_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.oracle.example"},
+    "spec": {
+        "group": "oracle.example",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    },
+                },
+            }
+        ],
+    },
+}  # fmt: skip
+
+
+class Api:
+    """An API server, a namespace of this test's own, and plain requests past everything that is under test."""
+
+    def __init__(self, client: clients.Client) -> None:
+        self.client = client
+        self.namespace = f"contract-{secrets.token_hex(4)}"
+
+    async def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
+        """A request for JSON; raises ApiError. `{ns}` in the path stands for the namespace."""
+        data = None if body is None else json.dumps(body).encode()
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        path = path.replace("{ns}", f"namespaces/{self.namespace}")
+        return json.loads(await self.client.request(method, path, params=params, body=data, content_type=kind))
+
+    def cluster(self, **options: Any) -> Cluster:
+        pace = watch.Pace(page=7, first=0.1, last=1.0)
+        return Cluster(self.client, self.client.clock, namespaces=(self.namespace,), pace=pace, **options)
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apiserver.Running]:
+    with apiserver.start(tmp_path_factory.mktemp("apiserver")) as running:
+        yield running
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_kube_apiserver)])
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    """The API server under test, with the kind Widget served."""
+    if request.param == "real":
+        if (reason := apiserver.missing()) is not None:
+            pytest.skip(reason)
+        running = request.getfixturevalue("real")
+        async with _api(await asyncio.to_thread(config.load, str(running.kubeconfig))) as api:
+            await _serve_widgets(api)
+            yield api
+    else:
+        embedded = lab.Cluster(controllers=False, kubelet=False, kinds=[WIDGETS])
+        async with embedded, _api(ClusterConfig(embedded.url)) as api:
+            yield api
+
+
+@asynccontextmanager
+async def _api(cluster_config: ClusterConfig) -> AsyncIterator[Api]:
+    async with clients.Client(cluster_config, SystemClock()) as client:
+        api = Api(client)
+        await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace}})
+        yield api
+
+
+async def _serve_widgets(api: Api) -> None:
+    try:
+        await api.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _WIDGETS_CRD)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await api.ask("GET", "/apis/oracle.example/v1/{ns}/widgets")
+            except ApiError:
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+@pytest.fixture
+async def cluster(api: Api, running: Any) -> Cluster:
+    """A Cluster that is synced and keeps up."""
+    cluster = api.cluster()
+    running(cluster.run())
+    await asyncio.wait_for(cluster.ready(), 10)
+    return cluster

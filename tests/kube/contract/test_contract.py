@@ -1,0 +1,250 @@
+"""What hpad relies on an API server for, and what it does to one."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from kube.wire import until
+
+from hpad.kube.errors import ApiError
+from hpad.model import hpa as hpas
+from hpad.model import selector
+from hpad.model.events import Event
+from hpad.model.hpa import (
+    CrossVersionObjectReference,
+    HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerStatus,
+)
+from hpad.model.key import Key
+
+APPS = "/apis/apps/v1/{ns}"
+HPAS = "/apis/autoscaling/v2/{ns}/horizontalpodautoscalers"
+PODS = "/api/v1/{ns}/pods"
+WORKLOADS = {
+    "Deployment": f"{APPS}/deployments",
+    "ReplicaSet": f"{APPS}/replicasets",
+    "StatefulSet": f"{APPS}/statefulsets",
+    "ReplicationController": "/api/v1/{ns}/replicationcontrollers",
+}
+CONTAINERS = [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "200m"}}}]
+
+
+def pod(name, **labels):
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"containers": CONTAINERS}}
+
+
+def workload(kind, name="web", replicas=2):
+    labels = {"app": name, "tier": "front"}
+    chosen = labels if kind == "ReplicationController" else {"matchLabels": labels}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS}}
+    more = {"serviceName": name} if kind == "StatefulSet" else {}
+    return {
+        "kind": kind,
+        "apiVersion": "v1" if kind == "ReplicationController" else "apps/v1",
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": chosen, "template": template, **more},
+    }
+
+
+def hpa(name="web", **more):
+    target = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+    }
+    return {
+        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": "autoscaling/v2",
+        "metadata": {"name": name, **more},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 10, "metrics": [metric]},
+    }
+
+
+def ref(kind, name="web", api_version=None):
+    version = "v1" if kind == "ReplicationController" else "apps/v1"
+    return CrossVersionObjectReference(kind=kind, name=name, api_version=api_version or version)
+
+
+def status(**changes):
+    now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+    condition = HorizontalPodAutoscalerCondition("AbleToScale", "True", now, "SucceededRescale", "to 4")
+    held = HorizontalPodAutoscalerStatus(
+        last_scale_time=now, current_replicas=2, desired_replicas=4, current_metrics=(), conditions=(condition,)
+    )
+    return msgspec.structs.replace(held, **changes)
+
+
+async def refused(request):
+    with pytest.raises(ApiError) as caught:
+        await request
+    return caught.value
+
+
+async def test_a_cache_holds_what_the_server_holds(api, running):
+    for number in range(20):
+        await api.ask("POST", PODS, pod(f"p{number:02}", app="web" if number % 2 else "other"))
+    cluster = api.cluster()
+    running(cluster.run())
+    await asyncio.wait_for(cluster.ready(), 10)
+    assert len(cluster.pods) == 20
+    await api.ask("DELETE", f"{PODS}/p01", gracePeriodSeconds="0")
+    await api.ask("POST", PODS, pod("p99", app="web"))
+    running_status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    await api.ask("PATCH", f"{PODS}/p03/status", running_status)
+    await until(lambda: (held := cluster.pods.get(Key(api.namespace, "p03"))) and held.phase == "Running")
+    await until(lambda: len(cluster.pods) == 20 and cluster.pods.get(Key(api.namespace, "p99")))
+    listed = (await api.ask("GET", PODS))["items"]
+    assert {value.name for value in cluster.pods.values()} == {item["metadata"]["name"] for item in listed}
+    chosen = cluster.pods.select(api.namespace, selector.parse("app in (web),app!=x"))
+    assert [each.name for each in chosen] == [f"p{number:02}" for number in range(3, 20, 2)] + ["p99"]
+    assert cluster.pods.get(Key(api.namespace, "p03")).ready == "True"
+    assert chosen[0].containers[0].requests == {"cpu": 200}
+
+
+async def test_hpas_come_as_the_server_has_defaulted_them(api, cluster):
+    made = await api.ask("POST", HPAS, hpa())
+    await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
+    held = cluster.hpas.get(Key(api.namespace, "web"))
+    assert held.metadata.uid == made["metadata"]["uid"]
+    assert hpas.to_builtins(held)["spec"] == made["spec"]
+    assert held.spec.min_replicas == 1
+
+
+async def test_hpas_can_be_chosen_by_label(api, running):
+    await api.ask("POST", HPAS, hpa("mine", labels={"by": "hpad"}))
+    await api.ask("POST", HPAS, hpa("other"))
+    cluster = api.cluster(hpa_selector="by=hpad")
+    running(cluster.run())
+    await asyncio.wait_for(cluster.ready(), 10)
+    assert [each.metadata.name for each in cluster.hpas.values()] == ["mine"]
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_scale_is_read_without_and_written_with_one_request(api, cluster, kind):
+    await api.ask("POST", WORKLOADS[kind], workload(kind))
+    (cache,) = (each for (_, name), each in cluster.targets.items() if name == kind)
+    await until(lambda: cache.get(Key(api.namespace, "web")))
+    before = api.client.requests.total()
+    held = await cluster.read_scale(api.namespace, ref(kind))
+    assert api.client.requests.total() == before
+    assert held == await cluster.fresh_scale(api.namespace, ref(kind))
+    assert held.spec.replicas == 2
+    assert held.status.selector == "app=web,tier=front"
+    written = await cluster.write_scale(api.namespace, ref(kind), held.with_replicas(5))
+    assert written.spec.replicas == 5
+    assert (await cluster.read_scale(api.namespace, ref(kind))).spec.replicas == 5
+    assert api.client.requests.total() == before + 2
+    assert (await api.ask("GET", f"{WORKLOADS[kind]}/web"))["spec"]["replicas"] == 5
+    error = await refused(cluster.write_scale(api.namespace, ref(kind), held.with_replicas(7)))
+    assert error.conflict
+    assert "please apply your changes to the latest version" in error.message
+    again = await cluster.fresh_scale(api.namespace, ref(kind))
+    assert (await cluster.write_scale(api.namespace, ref(kind), again.with_replicas(0))).spec.replicas == 0
+    assert (await api.ask("GET", f"{WORKLOADS[kind]}/web"))["spec"]["template"]["spec"]["containers"][0]["name"] == "c"
+
+
+async def test_a_scale_that_is_out_of_range(api, cluster):
+    await api.ask("POST", WORKLOADS["Deployment"], workload("Deployment"))
+    held = await cluster.fresh_scale(api.namespace, ref("Deployment"))
+    error = await refused(cluster.write_scale(api.namespace, ref("Deployment"), held.with_replicas(-1)))
+    assert error.status == 422
+    assert error.message.endswith("spec.replicas: Invalid value: -1: must be greater than or equal to 0")
+
+
+async def test_a_custom_resource_with_a_scale(api, cluster):
+    widgets = "/apis/oracle.example/v1/{ns}/widgets"
+    body = {"kind": "Widget", "apiVersion": "oracle.example/v1", "metadata": {"name": "w"}, "spec": {"replicas": 2}}
+    await api.ask("POST", widgets, body)
+    await api.ask("PATCH", f"{widgets}/w/status", {"status": {"replicas": 2, "selector": "app=w"}})
+    widget = ref("Widget", "w", "oracle.example/v1")
+    held = await cluster.read_scale(api.namespace, widget)
+    assert (held.spec.replicas, held.status.replicas, held.status.selector) == (2, 2, "app=w")
+    assert (await cluster.write_scale(api.namespace, widget, held.with_replicas(3))).spec.replicas == 3
+    assert (await refused(cluster.write_scale(api.namespace, widget, held.with_replicas(4)))).conflict
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version", "message"),
+    [
+        ("Deployment", "apps/v1", 'deployments.apps "none" not found'),
+        ("ReplicationController", "v1", 'replicationcontrollers "none" not found'),
+        ("Widget", "oracle.example/v1", 'widgets.oracle.example "none" not found'),
+        ("DaemonSet", "apps/v1", "the server could not find the requested resource"),
+        ("Thing", "apps/v1", 'no matches for kind "Thing" in group "apps"'),
+        ("Thing", "nope.example/v1", 'no matches for kind "Thing" in group "nope.example"'),
+    ],
+)
+async def test_what_cannot_be_scaled_says_so_in_the_words_of_kubernetes(api, cluster, kind, api_version, message):
+    error = await refused(cluster.read_scale(api.namespace, ref(kind, "none", api_version)))
+    assert (error.status, error.message) == (404, message)
+
+
+async def test_a_status_write_leaves_the_rest_alone(api, cluster):
+    made = await api.ask("POST", HPAS, hpa(labels={"a": "b"}, annotations={"c": "d"}))
+    await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
+    held = cluster.hpas.get(Key(api.namespace, "web"))
+    written = await cluster.write_status(held, status())
+    now = await api.ask("GET", f"{HPAS}/web")
+    for name in ("resourceVersion", "managedFields"):
+        now["metadata"].pop(name, None)
+        made["metadata"].pop(name, None)
+    assert now["metadata"] == made["metadata"]
+    assert now["spec"] == made["spec"]
+    assert written.status == hpas.from_builtins({"status": now["status"]}).status == status()
+    assert cluster.hpas.get(Key(api.namespace, "web")).status == status()
+
+
+async def test_a_status_can_lose_what_it_had(api, cluster):
+    await api.ask("POST", HPAS, hpa())
+    await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
+    held = await cluster.write_status(cluster.hpas.get(Key(api.namespace, "web")), status())
+    bare = HorizontalPodAutoscalerStatus(desired_replicas=0)
+    await cluster.write_status(held, bare)
+    assert (await api.ask("GET", f"{HPAS}/web"))["status"] == {"desiredReplicas": 0, "currentMetrics": None}
+
+
+async def test_a_status_of_an_older_object_is_a_conflict(api, cluster):
+    await api.ask("POST", HPAS, hpa())
+    await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
+    held = cluster.hpas.get(Key(api.namespace, "web"))
+    await api.ask("PATCH", f"{HPAS}/web", {"spec": {"maxReplicas": 11}})
+    assert (await refused(cluster.write_status(held, status()))).conflict
+    assert (await api.ask("GET", f"{HPAS}/web"))["spec"]["maxReplicas"] == 11
+    await api.ask("DELETE", f"{HPAS}/web")
+    assert (await refused(cluster.write_status(held, status()))).not_found
+
+
+async def test_events_are_counted_and_combined(api, cluster):
+    await api.ask("POST", HPAS, hpa())
+    await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
+    held = cluster.hpas.get(Key(api.namespace, "web"))
+    for _ in range(3):
+        cluster.recorder.record(held, Event("Warning", "FailedGetScale", "boom"))
+    for size in range(13, 0, -1):
+        cluster.recorder.record(held, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
+    await asyncio.wait_for(cluster.recorder.flush(), 10)
+    events = (await api.ask("GET", "/api/v1/{ns}/events"))["items"]
+    counts = {event["message"]: event["count"] for event in events}
+    combined = "(combined from similar events): New size: 1"
+    expected = {"boom": 3, combined: 4, **{f"New size: {size}": 1 for size in range(13, 4, -1)}}
+    assert counts == expected
+    for event in events:
+        assert event["source"] == {"component": "horizontal-pod-autoscaler"}
+        assert event["involvedObject"]["uid"] == held.metadata.uid
+        assert event["involvedObject"]["apiVersion"] == "autoscaling/v2"
+
+
+async def test_a_cache_finds_what_it_missed_while_it_was_away(api, running):
+    cluster = api.cluster()
+    first = running(cluster.run())
+    await asyncio.wait_for(cluster.ready(), 10)
+    await api.ask("POST", HPAS, hpa("stays"))
+    await api.ask("POST", HPAS, hpa("goes"))
+    await until(lambda: len(cluster.hpas) == 2)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await api.ask("DELETE", f"{HPAS}/goes")
+    await api.ask("POST", HPAS, hpa("comes"))
+    running(cluster.run())
+    await until(lambda: {each.metadata.name for each in cluster.hpas.values()} == {"stays", "comes"})

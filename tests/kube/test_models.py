@@ -1,0 +1,64 @@
+"""What hpad sends, read by the models that are generated from Kubernetes' own API description.
+
+A field that the API does not know would vanish in them; so what goes in has to come out again.
+"""
+
+import json
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from kubernetes_asyncio import client as generated
+
+from hpad.kube import codec, correlate, recorder, scale, status
+from hpad.model import hpa as hpas
+
+
+@pytest.fixture
+async def through():
+    """Through a generated model and back: `through(body, "V1Scale")`."""
+    async with generated.ApiClient() as api:
+
+        def pass_through(body, model):
+            held = api.deserialize(SimpleNamespace(data=json.dumps(body)), model)
+            return json.loads(json.dumps(api.sanitize_for_serialization(held)))
+
+        yield pass_through
+
+
+def without_nulls(value):
+    if isinstance(value, dict):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+async def test_a_scale(through, recorded):
+    body = recorded("scale/deployment_get_as_v1_deployment")["body"]
+    held = scale.from_target(codec.target(json.dumps(body).encode()).value)
+    sent = json.loads(msgspec.json.encode(held))
+    back = through(sent, "V1Scale")
+    back["metadata"]["creationTimestamp"] = back["metadata"]["creationTimestamp"].replace("+00:00", "Z")
+    assert back == sent
+
+
+@pytest.mark.parametrize("name", ["get_v2_with_status", "get_v2_every_metric_type_behavior", "get_v2_behavior_full"])
+async def test_a_status(through, recorded, name):
+    body = recorded(f"hpa/{name}")["body"]
+    held = codec.hpa(json.dumps(body).encode()).value
+    sent = status.patch(held, held.status)["status"]
+    whole = {**body, "status": sent}
+    back = through(without_nulls(whole), "V2HorizontalPodAutoscaler")["status"]
+    assert hpas.from_builtins({"status": back}).status == held.status
+    assert set(back) == set(without_nulls(sent))
+
+
+async def test_an_event(through, recorded):
+    real = recorded("client_go/create_events_201_FailedGetScale")["request"]["body"]
+    about = correlate.About("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
+    moment = hpas.from_builtins({"metadata": {"creationTimestamp": real["firstTimestamp"]}}).metadata.creation_timestamp
+    event = correlate.Correlator().judge(about, "Warning", "FailedGetScale", "boom", moment).event
+    sent = recorder.created(event, "hpad")
+    back = through(without_nulls(sent), "CoreV1Event")
+    assert set(back) == set(without_nulls(sent))
+    assert back["involvedObject"] == sent["involvedObject"]
+    assert sent["firstTimestamp"] == real["firstTimestamp"]
