@@ -11,9 +11,6 @@ from hpad.gather import contexts, plan, registry
 from hpad.gather.source import TIMEOUT_SECONDS, Observer, Source
 from hpad.model.key import Key
 
-IMPLICIT = ("metrics-server", "custom-metrics", "external-metrics")
-"""Adapters that need no configuration: each is a source of its own name, unless one of that name is configured."""
-
 
 class _Opened(msgspec.Struct, frozen=True):
     """A source after start(): at work, or broken with a reason."""
@@ -55,7 +52,7 @@ class Gatherer:
         installed = await asyncio.to_thread(registry.names)
         implicit = [
             settings.SourceSettings(name=name, adapter=name)
-            for name in IMPLICIT
+            for name in settings.BUILT_IN_SOURCES
             if name in installed and name not in configured
         ]
         opened = await asyncio.gather(*(self._open(source) for source in (*self._settings, *implicit)))

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from hpad import settings
-from hpad.adapter import AdapterError, Query
+from hpad.adapter import AdapterError, Operator, Query
 
+_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 _HOW_TO_CONFIGURE = (
     "to configure one, add it under `sources:` of hpad's configuration and, if need be, say under `routes:` "
     "which metrics it answers"
@@ -71,12 +72,20 @@ class Plan:
 
 
 def matches(rule: settings.Match, query: Query) -> bool:
-    """Whether all that the rule names (types, metric names, namespaces; patterns as of a shell) fits the query."""
+    """Whether all that the rule names fits the query; patterns are those of a shell."""
     return (
         _one_of(rule.types, query.type)
         and _one_of(rule.metrics, query.name)
         and _one_of(rule.namespaces, query.namespace)
+        and all(_says(query, label, pattern) for label, pattern in rule.labels.items())
     )
+
+
+def _says(query: Query, label: str, pattern: str) -> bool:
+    """Whether the metric's selector asks for exactly one value of the label, and for one that fits."""
+    terms = query.selector.requirements if query.selector is not None else ()
+    values = [term.values for term in terms if term.key == label and term.operator in _EQUALITY]
+    return any(len(given) == 1 and _one_of((pattern,), given[0]) for given in values)
 
 
 def _one_of(patterns: Sequence[str], text: str) -> bool:

@@ -11,7 +11,7 @@ RABBITMQ = Offer(source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_
 EXTERNAL_METRICS = Offer(source="external-metrics", serves=frozenset({EXTERNAL}))
 
 
-def route(source: str, **match: tuple[str, ...]) -> settings.Route:
+def route(source: str, **match: object) -> settings.Route:
     return settings.Route(match=settings.Match(**match), source=source)
 
 
@@ -40,6 +40,10 @@ def test_without_routes_each_goes_to_whom_it_belongs(query, source):
         ({"namespaces": ("shop-*",)}, True),
         ({"namespaces": ("default",)}, False),
         ({"types": (EXTERNAL,), "metrics": ("queue_messages",), "namespaces": ("default",)}, False),
+        ({"labels": {"queue": "a"}}, True),
+        ({"labels": {"queue": "[ab]"}}, True),
+        ({"labels": {"queue": "b"}}, False),
+        ({"labels": {"queue": "a", "vhost": "*"}}, False),
     ],
 )
 def test_a_route_matches_when_all_it_names_fits(match, goes):
