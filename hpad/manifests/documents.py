@@ -130,7 +130,7 @@ class _Json:
 
     def __init__(self) -> None:
         self._twice: list[str] = []
-        self.decoder = json.JSONDecoder(object_pairs_hook=self._object)
+        self.decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=_no_constant)
 
     @property
     def faults(self) -> tuple[FieldError, ...]:
@@ -142,6 +142,10 @@ class _Json:
             names = [name for name, _ in pairs]
             self._twice.extend(sorted({name for name in names if names.count(name) > 1}))
         return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _bad_json(file: str, line: int, error: Exception, one_line: bool = False) -> Document:
@@ -169,6 +173,7 @@ def _expanded(documents: Iterator[Document]) -> Iterator[Document]:
         for position, item in enumerate(value["items"]):
             prefix = f"items[{position}]"
             entry = {**shared, **item} if isinstance(item, dict) else item
-            faults = tuple(fault for fault in document.faults if fault.field.startswith(f"{prefix}."))
+            own = (fault.field for fault in document.faults if fault.field.startswith(f"{prefix}."))
+            faults = tuple(duplicate(field.removeprefix(f"{prefix}.")) for field in own)
             line = document.line_of(prefix)
             yield replace(document, line=line, value=entry, faults=faults, prefix=prefix)

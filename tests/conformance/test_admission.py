@@ -26,7 +26,7 @@ def load(value: Row, *, scale_to_zero: bool = False) -> hpas.Loaded:
 def as_given(row: Row) -> Row:
     """The input as it was judged. Go leaves an empty list out when it writes an object, so that `{"policies": []}`
     reads `{}` in a row; where the answer lacks the policies that `{}` would have been given, it was that list."""
-    given = copy.deepcopy(row["in"])
+    given: Row = copy.deepcopy(row["in"])
     answered = row["defaulted"]["spec"].get("behavior") or {}
     for direction, rules in (given["spec"].get("behavior") or {}).items():
         if "policies" not in answered[direction]:

@@ -1,0 +1,190 @@
+"""`hpad check`, in the process and as a program."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpad.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 3
+"""
+BAD = GOOD.replace("maxReplicas: 3", "maxReplicas: 0").replace(
+    "{name: web}\nspec", "{name: web, namespace: shop}\nspec"
+)
+Vectors = Callable[[str], Iterator[dict[str, Any]]]
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    status = main(["check", "-o", "json", *arguments])
+    return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    assert main(["check", str(tmp_path / "a.yaml")]) == 0
+    assert capsys.readouterr().out == "1 document checked, none with errors\n"
+
+
+def test_an_error_has_file_line_object_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(GOOD + "---\n" + BAD)
+    assert main(["check", str(path)]) == 1
+    here = f"{path}:13: HorizontalPodAutoscaler shop/web: spec.maxReplicas: "
+    assert capsys.readouterr().out.splitlines() == [
+        f"{here}Required value: must be set and greater than 0",
+        f"{here}Invalid value: 0: must be greater than or equal to `minReplicas`",
+        "2 documents checked, 1 with errors",
+    ]
+
+
+def test_json_is_one_object_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(GOOD + "---\n" + BAD + "---\na: [")
+    status, found = rows(capsys, str(path))
+    assert status == 1
+    assert [list(row) for row in found] == [["file", "document", "name", "errors", "defaulted"]] * 3
+    assert [(row["file"], row["document"], row["name"]) for row in found] == [
+        (str(path), 0, "web"),
+        (str(path), 1, "web"),
+        (str(path), 2, ""),
+    ]
+    assert found[0]["errors"] == []
+    assert found[0]["defaulted"]["spec"]["minReplicas"] == 1
+    assert found[1]["errors"][0] == {
+        "type": "FieldValueRequired",
+        "field": "spec.maxReplicas",
+        "message": "spec.maxReplicas: Required value: must be set and greater than 0",
+    }
+    assert found[1]["defaulted"]["metadata"] == {"name": "web", "namespace": "shop"}
+    assert found[2]["defaulted"] is None
+    assert "not valid YAML" in found[2]["errors"][0]["message"]
+
+
+def test_scale_to_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    external = "external: {metric: {name: q}, target: {type: Value, value: 1}}"
+    path = tmp_path / "a.yaml"
+    path.write_text(GOOD + f"  minReplicas: 0\n  metrics: [{{type: External, {external}}}]\n")
+    assert main(["check", str(path)]) == 1
+    assert "spec.minReplicas: Invalid value: 0" in capsys.readouterr().out
+    assert main(["check", "--scale-to-zero", str(path)]) == 0
+
+
+def test_a_folder_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Service"}))
+    (tmp_path / "c.txt").write_text("not looked at")
+    assert main(["check", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == "1 document checked, none with errors\n"
+    assert err == "hpad: skipped 1 document of other kinds\n"
+
+
+@pytest.mark.parametrize("what", ["none.yaml", "empty", "empty.yaml"])
+def test_what_holds_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert main(["check", str(tmp_path / what)]) == 1
+    assert capsys.readouterr().out.startswith(f"{tmp_path / what}:1: ")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(BAD.encode())))
+    assert main(["check", "-"]) == 1
+    assert capsys.readouterr().out.startswith("<stdin>:6: HorizontalPodAutoscaler shop/web: spec.maxReplicas: ")
+
+
+def test_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hpad.yaml"
+    path.write_text("sync_period: 15s\nworkers: 8\n")
+    assert main(["check", str(path)]) == 0
+    capsys.readouterr()
+    path.write_text("workers: 8\nsync_period: fast\n")
+    status, [row] = rows(capsys, str(path))
+    assert status == 1
+    assert (row["name"], row["defaulted"], row["errors"][0]["field"]) == ("", None, "sync_period")
+    assert main(["check", str(path)]) == 1
+    assert capsys.readouterr().out.startswith(f"{path}:2: configuration: sync_period: 'fast' is not a duration")
+
+
+def test_an_hpa_that_lost_its_kind_is_not_taken_for_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("metadata: {name: web}\nspec: {maxReplicas: 3}\n")
+    assert main(["check", str(path)]) == 1
+    assert "kind: Required value: an HPA has kind: HorizontalPodAutoscaler" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config" / "hpas").iterdir()), ids=lambda path: path.name)
+def test_the_samples_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(path)]) == 0, capsys.readouterr().out
+    assert path.read_text().startswith("# ")
+
+
+def test_the_sample_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(ROOT / "config" / "hpad.yaml")]) == 0, capsys.readouterr().out
+
+
+def test_a_thousand_documents_take_less_than_two_seconds(
+    vectors: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = list(vectors("admission_v2"))
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row["in"]) + "\n" for row in given))
+    start = time.process_time()
+    status, found = rows(capsys, str(path))
+    assert time.process_time() - start < 2
+    assert status == 1
+    assert len(found) == len(given) == 1000
+    assert [row["document"] for row in found] == list(range(1000))
+    for ours, row in zip(found, given, strict=True):
+        policies = "must specify at least one Policy"
+        if any(policies in error["message"] for error in row["errors"]):
+            continue  # the row's input lost an empty list: tests/conformance/test_admission.py
+        assert (ours["errors"], ours["defaulted"]) == (row["errors"], row["defaulted"])
+
+
+def test_the_program_itself(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(BAD)
+    program = Path(sys.executable).with_name("hpad")
+    done = subprocess.run([program, "check", path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.endswith("1 document checked, 1 with errors\n")
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text((json.dumps({"kind": "HorizontalPodAutoscaler"}) + "\n") * 5000)
+    program = Path(sys.executable).with_name("hpad")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run([program, "check", path], stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_help_needs_neither_the_cluster_nor_the_plugins() -> None:
+    code = (
+        "import sys\nfrom hpad.cli import main\n"
+        "try:\n    main(['check', '--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "assert not {'aiohttp', 'kubernetes_asyncio', 'asyncio'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "examples:" in done.stdout

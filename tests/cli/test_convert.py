@@ -1,0 +1,125 @@
+"""`hpad convert`, in the process and as a program."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpad.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+V1 = """\
+apiVersion: autoscaling/v1
+kind: HorizontalPodAutoscaler
+metadata: {name: web, finalizers: [x]}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 3
+  targetCPUUtilizationPercentage: 50
+"""
+V2 = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "finalizers": ["x"]},
+    "spec": {
+        "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+        "maxReplicas": 3,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+            }
+        ],
+    },
+}
+Vectors = Callable[[str], Iterator[dict[str, Any]]]
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "old.yaml"
+    path.write_text(V1)
+    return path
+
+
+def test_v1_becomes_v2(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(old)]) == 0
+    out = capsys.readouterr().out
+    assert yaml.safe_load(out) == V2
+    assert out.startswith("apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata:\n")
+
+
+def test_and_back(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = tmp_path / "new.json"
+    new.write_text(json.dumps(V2))
+    assert main(["convert", "--to", "v1", str(new)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(V1)
+
+
+def test_many_documents_are_apart(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(old), str(old)]) == 0
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == [V2, V2]
+
+
+def test_json_is_the_whole_object_a_line(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "-o", "json", str(old)]) == 0
+    status = {"desiredReplicas": 0, "currentMetrics": None}
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{**V2, "status": status}]
+
+
+def test_what_cannot_be_read_is_left_out_and_named(
+    old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(V1 + "  metrics: []\n---\nkind: Service\napiVersion: v1\n---\n- text\n---\na: [")
+    assert main(["convert", str(broken), str(old)]) == 1
+    out, err = capsys.readouterr()
+    assert yaml.safe_load(out) == V2
+    errors = err.splitlines()
+    assert errors[0].startswith(
+        f"{broken}:8: HorizontalPodAutoscaler default/web: spec.metrics: Forbidden: autoscaling/v1"
+    )
+    assert errors[1].startswith(f"{broken}:13: : Invalid value") or "must be an object" in errors[1]
+    assert "not valid YAML" in errors[2]
+    assert errors[3] == "hpad: skipped 1 document of other kinds"
+
+
+def test_texts_that_yaml_would_take_for_something_else_stay_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(V1.replace("name: web}", "name: no}"))
+    assert main(["convert", str(path)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["spec"]["scaleTargetRef"]["name"] == "no"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config" / "hpas").iterdir()), ids=lambda path: path.name)
+def test_converted_samples_mean_the_same_and_are_valid(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version in ("v2", "v1", "v2"):
+        assert main(["convert", "--to", version, str(path)]) == 0
+        path = tmp_path / f"{version}.yaml"
+        path.write_text(capsys.readouterr().out)
+    assert main(["check", str(path)]) == 0
+
+
+def test_the_vectors_come_out_line_by_line(
+    vectors: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = list(vectors("convert_v1_v2"))
+    path = tmp_path / "v1.jsonl"
+    path.write_text("".join(json.dumps(row["v1"]) + "\n" for row in rows))
+    assert main(["convert", "-o", "json", str(path)]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [row["v2"] for row in rows]
+
+
+def test_the_program_itself(old: Path) -> None:
+    program = Path(sys.executable).with_name("hpad")
+    done = subprocess.run([program, "convert", old], capture_output=True, text=True, check=False)
+    assert (done.returncode, yaml.safe_load(done.stdout), done.stderr) == (0, V2, "")

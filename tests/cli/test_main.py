@@ -1,0 +1,72 @@
+"""The command line as a whole."""
+
+import argparse
+import sys
+import types
+from collections.abc import Callable
+
+import pytest
+
+import hpad
+from hpad import cli
+from hpad.cli.failure import Failure
+
+
+def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[argparse.Namespace], int]) -> None:
+    """Put a command of our own where `version` is."""
+
+    def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+        commands.add_parser("version").set_defaults(run=run)
+
+    module = types.ModuleType("hpad.cli.version")
+    module.add_parser = add_parser  # type: ignore[attr-defined]  # what every command has
+    monkeypatch.setitem(sys.modules, "hpad.cli.version", module)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out == f"hpad {hpad.__version__}\n"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"hpad {hpad.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["check"], ["check", "--nonsense", "x"]])
+def test_wrong_use_ends_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: hpad")
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    out = capsys.readouterr().out
+    assert all(f"    {name} " in out for name in ("check", "convert", "version"))
+
+
+def test_a_foreseen_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(args: argparse.Namespace) -> int:
+        raise Failure("the broker is away")
+
+    command(monkeypatch, fails)
+    assert cli.main(["version"]) == 1
+    assert capsys.readouterr().err == "hpad: the broker is away\n"
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(args: argparse.Namespace) -> int:
+        raise ValueError("a bug")
+
+    command(monkeypatch, fails)
+    with pytest.raises(ValueError, match="a bug"):
+        cli.main(["version"])
+
+
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(args: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    command(monkeypatch, interrupted)
+    assert cli.main(["version"]) == 130

@@ -1,0 +1,148 @@
+"""Files with many documents: what is in them, and where."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpad.manifests import documents
+
+
+def parse(text: str, suffix: str = ".yaml") -> list[documents.Document]:
+    return documents.parse(text.encode(), "file", suffix)
+
+
+def test_several_documents_with_their_lines() -> None:
+    found = parse("# first\na: 1\n---\n---\n\nb:\n  c: [x, y]\n")
+    assert [(each.index, each.line, each.value) for each in found] == [
+        (0, 2, {"a": 1}),
+        (1, 6, {"b": {"c": ["x", "y"]}}),
+    ]
+    assert [found[1].line_of(path) for path in ("b", "b.c", "b.c[1]", "b.none", "none")] == [6, 7, 7, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("true", True),
+        ("1:30", "1:30"),
+        ("2026-01-02", "2026-01-02"),
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+        ("1_000", "1_000"),
+        ("1e3", 1000.0),
+        ("0.5", 0.5),
+        ("10", 10),
+        ("-3", -3),
+        ("0x1F", 31),
+        ("~", None),
+        ("null", None),
+        ("", None),
+        ("200m", "200m"),
+        ("=", "="),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    [found] = parse(f"a: {text}\nb: 1\n")
+    assert found.value == {"a": value, "b": 1}
+
+
+def test_anchors_and_merges() -> None:
+    [found] = parse("a: &x {k: 1}\nb: {<<: *x, l: 2}\n")
+    assert found.value["b"] == {"k": 1, "l": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [b\n", 2),
+        ("a: 1\nb: {\n", 3),
+        ("a: 1\n\tb: 2\n", 2),
+        ("a: b: c\n", 1),
+        ("? [a]\n: b\n", 1),
+        ("a: !!python/none\n", 1),
+    ],
+)
+def test_bad_yaml_says_where(text: str, line: int) -> None:
+    found = parse(text)
+    assert found[-1].value is None
+    [fault] = found[-1].faults
+    assert fault.message.startswith("not valid YAML: ")
+    assert (found[-1].line, f"line {line}, column " in fault.message) == (line, True), fault.message
+
+
+def test_the_documents_before_a_broken_one_are_there() -> None:
+    found = parse("a: 1\n---\nb: [\n")
+    assert [each.parsed for each in found] == [True, False]
+
+
+def test_a_field_given_twice_is_a_fault() -> None:
+    [found] = parse("a: 1\nb:\n- c: 1\n  c: 2\n")
+    assert found.value == {"a": 1, "b": [{"c": 2}]}
+    assert [fault.field for fault in found.faults] == ["b[0].c"]
+    [found] = parse('{"a": 1, "a": 2}', ".json")
+    assert [fault.field for fault in found.faults] == ["a"]
+
+
+def test_json_lines_go_on_after_a_broken_one() -> None:
+    found = parse('{"a": 1}\n\n{"b"\n[]\n{"c": NaN}\n', ".jsonl")
+    parsed = [(0, 1, True), (1, 3, False), (2, 4, True), (3, 5, False)]
+    assert [(each.index, each.line, each.parsed) for each in found] == parsed
+    [fault] = found[1].faults
+    assert fault.message.startswith("not valid JSON: ")
+    assert fault.message.endswith("(line 3, column 5)")
+    assert found[3].faults[0].message == "not valid JSON: NaN is no JSON"
+
+
+def test_json_knows_its_lines_and_may_hold_several_values() -> None:
+    [found] = parse(json.dumps({"a": {"b": [1, 2]}}, indent=1), ".json")
+    assert (found.line, found.line_of("a.b[1]")) == (1, 5)
+    assert [each.line for each in parse('{"a": 1}\n{"b": 2} {"c": 3}', ".json")] == [1, 2, 2]
+    [broken] = parse('{"a": 1,\n "b" 2}', ".json")
+    assert (broken.line, broken.parsed) == (2, False)
+
+
+def test_without_a_suffix_the_text_says_what_it_is() -> None:
+    assert [each.value for each in parse('{"a": 1}\n{"b": 2}', "")] == [{"a": 1}, {"b": 2}]
+    assert [each.value for each in parse("a: 1\n---\nb: 2", "")] == [{"a": 1}, {"b": 2}]
+
+
+def test_a_list_counts_as_its_items() -> None:
+    text = "a: 1\n---\nkind: List\napiVersion: v1\nitems:\n- {kind: X, x: 1}\n- kind: Y\n  y: 2\n  y: 3\n"
+    found = parse(text)
+    assert [(each.index, each.line, each.value.get("kind")) for each in found] == [
+        (0, 1, None),
+        (1, 6, "X"),
+        (2, 7, "Y"),
+    ]
+    assert found[2].line_of("y") == 9
+    assert [[fault.field for fault in each.faults] for each in found] == [[], [], ["y"]]
+
+
+def test_a_list_of_hpas_lends_its_kind_to_the_items() -> None:
+    [found] = parse("kind: HorizontalPodAutoscalerList\napiVersion: autoscaling/v2\nitems: [{spec: {}}]")
+    assert found.value == {"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2", "spec": {}}
+
+
+def test_what_is_not_text_says_so() -> None:
+    [found] = documents.parse(b"a: 1\nb: \xff\n", "file", ".yaml")
+    assert found.line == 2
+    assert "not UTF-8: byte 0xff" in found.faults[0].message
+    [found] = documents.parse(b"a: \0\n", "file", ".yaml")
+    assert not found.parsed
+    [found] = documents.parse(b"\xef\xbb\xbfa: 1\n", "file", ".yaml")
+    assert found.value == {"a": 1}
+
+
+def test_read_goes_by_the_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"b": 2}\n')
+    assert len(documents.read(path)) == 2
+    with pytest.raises(FileNotFoundError):
+        documents.read(tmp_path / "none.yaml")
+
+
+def test_an_empty_file_holds_nothing() -> None:
+    assert parse("") == parse("# nothing\n") == parse("---\n...\n") == parse("", ".json") == parse("\n", ".jsonl") == []

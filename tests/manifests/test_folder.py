@@ -1,0 +1,239 @@
+"""A folder of manifests that is edited, broken, mended and emptied."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hpad.clock import SystemClock
+from hpad.manifests.folder import Folder
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.key import Key
+
+WEB, API = Key("default", "web"), Key("default", "api")
+
+
+def manifest(name: str = "web", maximum: object = 3, extra: str = "") -> str:
+    return (
+        f"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {{name: {name}}}\nspec:\n"
+        f"  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}\n  maxReplicas: {maximum}\n"
+        f"{extra}---\n"
+    )
+
+
+class Watched:
+    """A folder and what it told of."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.source = Folder(path, SystemClock(), poll_seconds=0.005)
+        self.told: list[tuple[str, int | None, int | None]] = []
+        self.source.subscribe(self._note)
+
+    def _note(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        assert self.source.get(key) is new
+        self.told.append((str(key), old.spec.max_replicas if old else None, new.spec.max_replicas if new else None))
+
+    def write(self, name: str, text: str) -> None:
+        """As a careful program writes: the new file takes the old one's place."""
+        fresh = self.path / ".fresh"
+        fresh.write_text(text)
+        fresh.rename(self.path / name)
+
+    def maximum(self, key: Key = WEB) -> int | None:
+        held = self.source.get(key)
+        return None if held is None else held.spec.max_replicas
+
+    def problems(self) -> list[str]:
+        return [
+            str(problem).removeprefix(f"{self.path}/") for found in self.source.errors.values() for problem in found
+        ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+async def test_hpas_come_change_and_go(folder: Watched) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.source.refresh()
+    assert folder.source.synced.is_set()
+    folder.write("b.yml", manifest("api", 7))
+    await folder.source.refresh()
+    folder.write("a.yaml", manifest(maximum=5))
+    await folder.source.refresh()
+    (folder.path / "b.yml").unlink()
+    await folder.source.refresh()
+    assert folder.told == [
+        ("default/web", None, 3),
+        ("default/api", None, 7),
+        ("default/web", 3, 5),
+        ("default/api", 7, None),
+    ]
+    assert [held.metadata.name for held in folder.source.values()] == ["web"]
+    assert len(folder.source) == 1
+
+
+async def test_a_change_has_a_new_version_and_generation(folder: Watched) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.source.refresh()
+    before = folder.source.get(WEB)
+    folder.write("a.yaml", "# a comment\n" + manifest())
+    await folder.source.refresh()
+    assert folder.source.get(WEB) is before
+    folder.write("a.yaml", manifest(maximum=4))
+    await folder.source.refresh()
+    after = folder.source.get(WEB)
+    assert before is not None
+    assert after is not None
+    assert (before.metadata.generation, after.metadata.generation) == (1, 2)
+    assert before.metadata.resource_version != after.metadata.resource_version
+    assert len(folder.told) == 2
+
+
+async def test_a_status_in_a_file_is_not_the_state_of_the_world(folder: Watched) -> None:
+    folder.write("a.yaml", manifest(extra="status: {currentReplicas: 5, desiredReplicas: 5}\n"))
+    await folder.source.refresh()
+    held = folder.source.get(WEB)
+    assert held is not None
+    assert held.status.desired_replicas == 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (
+            manifest(maximum="ten"),
+            'a.yaml:6: HorizontalPodAutoscaler default/web: spec.maxReplicas: Invalid value: "ten"',
+        ),
+        (manifest(maximum=0), "a.yaml:6: HorizontalPodAutoscaler default/web: spec.maxReplicas: Required value"),
+        (
+            manifest(extra="  colour: red\n"),
+            "a.yaml:7: HorizontalPodAutoscaler default/web: spec.colour: strict decoding",
+        ),
+        ("a: [", "a.yaml:2: not valid YAML: "),
+        (
+            manifest().replace("name: web}\nspec", "nme: web}\nspec"),
+            "a.yaml:3: HorizontalPodAutoscaler default/?: metadata.n",
+        ),
+    ],
+)
+async def test_a_broken_document_keeps_its_last_good_hpa(folder: Watched, broken: str, problem: str) -> None:
+    folder.write("a.yaml", manifest())
+    folder.write("b.yaml", manifest("api"))
+    await folder.source.refresh()
+    folder.write("a.yaml", broken)
+    folder.write("b.yaml", manifest("api", 9))
+    await folder.source.refresh()
+    assert (folder.maximum(WEB), folder.maximum(API)) == (3, 9)
+    assert folder.problems()[0].startswith(problem)
+    assert list(folder.source.errors) == [str(folder.path / "a.yaml")]
+    folder.write("a.yaml", manifest(maximum=8))
+    await folder.source.refresh()
+    assert (folder.maximum(), folder.problems()) == (8, [])
+
+
+async def test_a_document_that_was_never_good_is_only_a_problem(folder: Watched) -> None:
+    folder.write("a.yaml", manifest(maximum=0) + manifest("api"))
+    await folder.source.refresh()
+    assert (folder.maximum(WEB), folder.maximum(API)) == (None, 3)
+    assert folder.problems()
+
+
+async def test_a_document_taken_out_of_a_file_takes_its_hpa_along(folder: Watched) -> None:
+    folder.write("a.yaml", manifest() + manifest("api"))
+    await folder.source.refresh()
+    folder.write("a.yaml", manifest("api"))
+    await folder.source.refresh()
+    assert folder.maximum(WEB) is None
+    folder.write("a.yaml", "")
+    await folder.source.refresh()
+    assert not folder.source.values()
+
+
+async def test_of_two_documents_of_one_name_the_first_wins(folder: Watched) -> None:
+    folder.write("a.yaml", manifest(maximum=1))
+    folder.write("b.yaml", manifest(maximum=2))
+    await folder.source.refresh()
+    assert folder.maximum() == 1
+    [problem] = folder.problems()
+    assert problem.startswith("b.yaml:3: HorizontalPodAutoscaler default/web: metadata.name: Duplicate value: ")
+    assert f"{folder.path}/a.yaml:1" in problem
+    (folder.path / "a.yaml").unlink()
+    await folder.source.refresh()
+    assert (folder.maximum(), folder.problems()) == (2, [])
+
+
+async def test_the_same_name_in_two_namespaces_is_two_hpas(folder: Watched) -> None:
+    folder.write("a.yaml", manifest() + manifest().replace("name: web}\nspec", "name: web, namespace: shop}\nspec"))
+    await folder.source.refresh()
+    assert {str(held.metadata.key) for held in folder.source.values()} == {"default/web", "shop/web"}
+
+
+async def test_other_files_and_other_kinds_are_let_be(folder: Watched) -> None:
+    folder.write("notes.txt", "a: [")
+    folder.write("deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\n")
+    folder.write("a.yaml", manifest())
+    (folder.path / "b.yaml").mkdir()
+    await folder.source.refresh()
+    assert folder.maximum() == 3
+    assert [problem.partition(": ")[0] for problem in folder.problems()] == ["b.yaml:1"]
+
+
+async def test_a_config_map_swaps_all_files_at_once(folder: Watched) -> None:
+    for version, maximum in (("..1", 3), ("..2", 4)):
+        (folder.path / version).mkdir()
+        (folder.path / version / "a.yaml").write_text(manifest(maximum=maximum))
+    (folder.path / "..data").symlink_to("..1")
+    (folder.path / "a.yaml").symlink_to("..data/a.yaml")
+    await folder.source.refresh()
+    assert folder.maximum() == 3
+    (folder.path / "..fresh").symlink_to("..2")
+    (folder.path / "..fresh").rename(folder.path / "..data")
+    await folder.source.refresh()
+    assert folder.told == [("default/web", None, 3), ("default/web", 3, 4)]
+
+
+async def test_a_folder_that_cannot_be_read_keeps_its_hpas(folder: Watched) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.source.refresh()
+    away = folder.path.with_name("away")
+    folder.path.rename(away)
+    await folder.source.refresh()
+    assert folder.maximum() == 3
+    assert folder.source.trouble == f"cannot read the folder {folder.path}: No such file or directory"
+    away.rename(folder.path)
+    await folder.source.refresh()
+    assert folder.maximum() == 3
+    assert not folder.source.trouble
+
+
+async def test_without_the_folder_it_is_not_synced(tmp_path: Path) -> None:
+    watched = Watched(tmp_path / "none")
+    await watched.source.refresh()
+    assert not watched.source.synced.is_set()
+    assert watched.source.staleness(SystemClock().monotonic() + 5) >= 5
+
+
+@asynccontextmanager
+async def running(source: Folder) -> AsyncIterator[None]:
+    task = asyncio.create_task(source.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_run_sees_changes_by_itself(folder: Watched) -> None:
+    folder.write("a.yaml", manifest())
+    changed = asyncio.Event()
+    async with running(folder.source), asyncio.timeout(10):
+        await folder.source.synced.wait()
+        folder.source.subscribe(lambda key, old, new: changed.set())
+        folder.write("a.yaml", manifest(maximum=6))
+        await changed.wait()
+    assert folder.maximum() == 6
