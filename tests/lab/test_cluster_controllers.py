@@ -174,3 +174,19 @@ async def test_a_terminating_pod_of_a_node_waits_for_its_kubelet(start):
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 2
     await client.ask("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 0})
     assert client.cluster.get("pods", "p") is None
+
+
+async def test_a_template_that_comes_back_is_the_newest_revision(start, workload, until):
+    client = await start(auto_ready=True)
+
+    def revisions():
+        found = {}
+        for each in client.cluster.list("replicasets"):
+            (container,) = each["spec"]["template"]["spec"]["containers"]
+            if each["status"].get("availableReplicas", 0) == each["spec"]["replicas"]:
+                found[container["command"][0]] = each["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
+        return found
+
+    for command, expected in (("a", {"a": "1"}), ("b", {"a": "1", "b": "2"}), ("a", {"a": "3", "b": "2"})):
+        client.cluster.apply(workload("Deployment", "web", command=[command]))
+        await until(lambda expected=expected: revisions() == expected)

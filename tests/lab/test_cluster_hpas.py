@@ -81,3 +81,42 @@ async def test_a_status_survives_the_way_through_v1(start, recorded):
     assert comparable(shown) == comparable(old["body"])
     path = old["request"]["path"].replace("/v1/", "/v2/")
     assert (await client.get(path))["status"] == new["status"]
+
+
+AUTOSCALE = bytes.fromhex(
+    "6b3873000a290a0e6175746f7363616c696e672f76311217486f72697a6f6e74616c506f644175746f7363616c65721259"
+    "0a200a106e67696e782d6465706c6f796d656e7412001a0022002a00320038004200122f0a270a0a4465706c6f796d656e74"
+    "12106e67696e782d6465706c6f796d656e741a07617070732f76311001180a20321a04180020001a002200"
+)
+"""What `kubectl autoscale deployment nginx-deployment --cpu-percent=50 --min=1 --max=10` (1.32) sends."""
+
+
+async def test_what_kubectl_autoscale_sends_in_protobuf_is_read(start):
+    client = await start(controllers=False, kubelet=False)
+    url = f"{client.cluster.url}/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+    headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+    async with client.session.post(url, data=AUTOSCALE, headers=headers) as response:
+        assert response.status == 201
+    made = client.cluster.get("horizontalpodautoscalers", "nginx-deployment")["spec"]
+    assert made == {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nginx-deployment"},
+        "minReplicas": 1,
+        "maxReplicas": 10,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+            }
+        ],
+    }
+    for data, status in ((b"nonsense", 400), (AUTOSCALE[:60], 400), (AUTOSCALE.replace(b"autosc", b"automo"), 415)):
+        async with client.session.post(url, data=data, headers=headers) as response:
+            assert response.status == status
+
+
+async def test_no_replicas_at_all_need_the_gate(start, recorded):
+    refused, taken = recorded("invalid/03_min_zero_gate_off"), recorded("scale_to_zero/create_min0_201")
+    client = await start(controllers=False, kubelet=False)
+    assert await replayed(client, refused) == (422, refused["body"])
+    client = await start(controllers=False, kubelet=False, scale_to_zero=True)
+    assert (await replayed(client, taken))[0] == 201

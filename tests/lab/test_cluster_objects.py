@@ -2,6 +2,10 @@
 
 import asyncio
 
+import pytest
+
+from hpad.lab.cluster import ApiError
+
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 PODS = "/api/v1/namespaces/default/pods"
@@ -130,7 +134,7 @@ async def test_the_three_patch_formats(start, workload):
     assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "two"
     merge = {"Content_Type": "application/merge-patch+json"}
     _, made = await client.ask("PATCH", f"{DEPLOYMENTS}/web", containers, **merge)
-    assert made["spec"]["template"]["spec"]["containers"] == [{"name": "app", "image": "two"}]
+    assert made["spec"]["template"]["spec"]["containers"] == [{"name": "app", "image": "two", "resources": {}}]
     steps = [{"op": "replace", "path": "/spec/replicas", "value": 4}]
     _, made = await client.ask("PATCH", f"{DEPLOYMENTS}/web", steps, Content_Type="application/json-patch+json")
     assert made["spec"]["replicas"] == 4
@@ -267,3 +271,47 @@ async def test_the_journal_tells_who_wrote_and_counts_requests(start, workload):
     assert (write.verb, write.resource, write.user_agent, write.status) == ("create", "deployments", "me/1", 201)
     assert client.cluster.log.count("get", "deployments", "scale") == 1
     assert client.cluster.log.count(resource="deployments") == 3
+
+
+async def test_a_limit_is_a_request_too(start):
+    client = await start(controllers=False, kubelet=False)
+    container = {"name": "app", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "200m"}}}
+    await client.ask("POST", PODS, {"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+    (made,) = client.cluster.get("pods", "p")["spec"]["containers"]
+    assert made["resources"]["requests"] == {"cpu": "200m", "memory": "1Gi"}
+
+
+async def test_yaml_is_taken_as_well_and_nonsense_is_a_400(start):
+    client = await start(controllers=False, kubelet=False)
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  b: c\n"
+    assert (await client.ask("POST", CONFIGMAPS, text, Content_Type="application/yaml"))[0] == 201
+    assert client.cluster.get("configmaps", "a")["data"] == {"b": "c"}
+    assert (await client.ask("POST", CONFIGMAPS, "a: [", Content_Type="application/yaml"))[0] == 400
+    assert (await client.ask("POST", CONFIGMAPS, "[]"))[0] == 400
+    wrong = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
+    status, body = await client.ask("POST", CONFIGMAPS, wrong)
+    assert (status, body["reason"]) == (400, "BadRequest")
+    assert body["message"].startswith('Pod in version "v1" cannot be handled as a ConfigMap')
+
+
+async def test_server_side_apply_creates_and_merges(start):
+    client = await start(controllers=False, kubelet=False)
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  b: c\n"
+    path = f"{CONFIGMAPS}/a?fieldManager=me"
+    assert (await client.ask("PATCH", path, text, Content_Type="application/apply-patch+yaml"))[0] == 201
+    text = text.replace("b: c", "d: e")
+    assert (await client.ask("PATCH", path, text, Content_Type="application/apply-patch+yaml"))[0] == 200
+    assert client.cluster.get("configmaps", "a")["data"] == {"b": "c", "d": "e"}
+
+
+async def test_a_dry_run_stores_nothing(start):
+    client = await start(controllers=False, kubelet=False)
+    status, _ = await client.ask("POST", f"{HPAS}?dryRun=All", hpa("a"))
+    assert status == 201
+    assert client.cluster.get("horizontalpodautoscalers", "a") is None
+
+
+async def test_a_manifest_of_an_unknown_kind_is_refused(start):
+    client = await start(controllers=False, kubelet=False)
+    with pytest.raises(ApiError, match=r'no matches for kind "Gadget" in version "example.com/v1"'):
+        client.cluster.apply({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}})

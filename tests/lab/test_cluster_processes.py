@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+from hpad.lab.cluster import Cluster
+
 pytestmark = pytest.mark.cluster
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
@@ -233,3 +235,23 @@ async def test_logs_of_containers_lie_in_the_directory_and_go_with_the_cluster(s
     await until(lambda: log.read_text() == "hello\ntrouble\n")
     await client.cluster.stop()
     assert not log.exists()
+
+
+async def test_cancelled_tasks_leave_no_process(until, tmp_path):
+    before = asyncio.all_tasks()
+    cluster = Cluster(directory=tmp_path)
+    await cluster.start()
+    cluster.apply(pod("p", ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]))
+    (pid,) = (await until(cluster.pids)).values()
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await until(lambda: not alive(pid))
+    await cluster.stop()
+
+
+async def test_a_start_that_fails_leaves_nothing(unused_tcp_port, tmp_path):
+    async with Cluster(port=unused_tcp_port):
+        tasks = asyncio.all_tasks()
+        with pytest.raises(OSError, match="in use"):
+            await Cluster(port=unused_tcp_port, directory=tmp_path).start()
+        assert asyncio.all_tasks() == tasks

@@ -157,3 +157,10 @@ async def test_dropped_and_stalled_streams(start, until):
     assert not watching.done()
     client.cluster.faults.clear()
     assert json.dumps(told(await watching)) == '[["ADDED", "a"]]'
+
+
+async def test_a_client_that_goes_away_is_forgotten(start, until):
+    client = await start(controllers=False, kubelet=False)
+    async with client.session.get(f"{client.cluster.url}{CONFIGMAPS}?watch=true&resourceVersion=1"):
+        await until(lambda: client.cluster.hub.streams)
+    await until(lambda: not client.cluster.hub.streams)

@@ -102,7 +102,14 @@ class Cluster:
         return self._kubelet.roots() if self._kubelet else {}
 
     async def start(self) -> None:
-        """Start everything; raises OSError when the port is taken."""
+        """Start everything, or nothing; raises OSError when the port is taken."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         for name in ("default", "kube-system"):
             self.writer.create(resources.NAMESPACES, "", {"metadata": {"name": name}})
         self.store.subscribe(garbage.Collector(self.writer).on_change)

@@ -141,6 +141,14 @@ class Container:
             log.close()
 
     async def _supervise(self, process: asyncio.subprocess.Process) -> int:
+        try:
+            return await self._exit_of(process)
+        finally:
+            if process.returncode is None:  # cancelled: whatever ends this task must not leave a process behind
+                _signal_group(process.pid, signal.SIGKILL)
+
+    async def _exit_of(self, process: asyncio.subprocess.Process) -> int:
+        """The exit code, once the process has ended by itself or was told to."""
         exited = asyncio.ensure_future(process.wait())
         asked = False
         while not exited.done():

@@ -53,6 +53,8 @@ class DeploymentController:
         plan = deployment["spec"].get("strategy") or {}
         if deployment["spec"].get("paused") and new is None:
             return
+        if new is not None and _revision(new) < max(map(_revision, old), default=0):
+            new = self._renumber(new, old)
         if plan.get("type") == "Recreate":
             for each in old:
                 self._resize(each, 0)
@@ -87,6 +89,14 @@ class DeploymentController:
         if spec.get("minReadySeconds"):
             body["spec"]["minReadySeconds"] = spec["minReadySeconds"]
         return self.writer.create(REPLICA_SETS, metadata["namespace"], body)
+
+    def _renumber(self, replica_set: Object, old: list[Object]) -> Object:
+        """A template that comes back is the newest revision again."""
+        metadata = replica_set["metadata"]
+        revision = {REVISION: str(max(map(_revision, old)) + 1)}
+        annotations = {**(metadata.get("annotations") or {}), **revision}
+        body = {**replica_set, "metadata": {**metadata, "annotations": annotations}}
+        return self.writer.update(REPLICA_SETS, replica_set, body)
 
     def _resize(self, replica_set: Object, replicas: int) -> None:
         current = self.writer.store.get(REPLICA_SETS, *_key(replica_set))

@@ -1,6 +1,7 @@
 """The API on the wire: one aiohttp application that answers as a kube-apiserver would."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from hpad.lab.cluster import (
     openapi,
     patches,
     paths,
+    protobuf,
     reads,
     scale,
     usage,
@@ -127,11 +129,13 @@ class Server:
         response.enable_chunked_encoding()
         await response.prepare(request)
         first = True
-        async for event in self.hub.events(address, request.path_qs, request.query):
-            await self.hub.flowing.wait()
-            await response.write(json.dumps(form.event(event, first=first)).encode() + b"\n")
-            first = False
-        await response.write_eof()
+        with contextlib.suppress(ConnectionResetError):  # the client has seen enough
+            async with contextlib.aclosing(self.hub.events(address, request.path_qs, request.query)) as events:
+                async for event in events:
+                    await self.hub.flowing.wait()
+                    await response.write(json.dumps(form.event(event, first=first)).encode() + b"\n")
+                    first = False
+            await response.write_eof()
         return response
 
     async def _create(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
@@ -174,7 +178,7 @@ class Server:
 
     async def _server_side_apply(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         """Apply as a merge: created when it is not there. Field ownership is not kept."""
-        patch = yaml.safe_load(await request.read())
+        patch = _yaml(await request.read())
         obj = self.store.find(address.resource, address.namespace or "", address.name)
         if obj is None:
             created = self.writer.create(address.resource, address.namespace or "", patch)
@@ -200,13 +204,9 @@ class Server:
 
     async def _object(self, request: web.Request, address: paths.Address) -> Object:
         """The body as an object of the address's kind; raises ApiError 400 or 415."""
-        if request.content_type not in (*JSON_TYPES, "application/octet-stream"):
-            raise errors.unsupported_media_type((*JSON_TYPES, "application/vnd.kubernetes.protobuf"))
         is_scale = address.subresource == "scale"
         kind = "Scale" if is_scale else address.resource.kind
-        raw = await request.read()
-        is_yaml = request.content_type == "application/yaml"
-        body = yaml.safe_load(raw) if is_yaml else _parsed(raw, kind)
+        body = _decoded(request.content_type, await request.read(), kind)
         expected = "autoscaling/v1" if is_scale else address.resource.group_version(address.version)
         if not isinstance(body, dict):
             raise errors.bad_request(f"the object provided is unrecognized (must be of type {kind})")
@@ -237,6 +237,24 @@ def _field_warnings(request: web.Request, address: paths.Address, body: Object) 
     return CIMultiDict(("Warning", f'299 - "unknown field \\"{field}\\""') for field in unknown)
 
 
+def _decoded(media_type: str, raw: bytes, kind: str) -> Any:
+    """A body in one of the formats the API takes; raises ApiError 400 or 415."""
+    if media_type in ("application/json", "application/octet-stream"):
+        return _parsed(raw, kind)
+    if media_type == protobuf.MEDIA_TYPE:
+        return protobuf.decode(raw)
+    if media_type != "application/yaml":
+        raise errors.unsupported_media_type((*JSON_TYPES, protobuf.MEDIA_TYPE))
+    return _yaml(raw)
+
+
+def _yaml(raw: bytes) -> Any:
+    try:
+        return yaml.safe_load(raw)
+    except yaml.YAMLError as problem:
+        raise errors.bad_request(f"error converting YAML to JSON: {problem}") from problem
+
+
 def _parsed(raw: bytes, kind: str) -> Any:
     try:
         return json.loads(raw)
@@ -264,7 +282,7 @@ def _delete_options(query: Mapping[str, str], raw: bytes) -> writes.DeleteOption
 
 async def listen(server: Server, port: int) -> tuple[web.AppRunner, str]:
     """Serve on 127.0.0.1; the runner to clean up, and the URL. Raises OSError when the port is taken."""
-    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
     await site.start()

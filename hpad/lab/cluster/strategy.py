@@ -148,6 +148,8 @@ def _default_workload(kind: str, spec: dict[str, Any]) -> None:
         spec["replicas"] = 1
     for name, value in _DEFAULTS.get(kind, {}).items():
         spec.setdefault(name, copy.deepcopy(value))
+    if spec.get("template"):
+        spec["template"] = _without_nulls(spec["template"])
     template = spec.get("template") or {}
     if kind == "ReplicationController" and not spec.get("selector"):
         spec["selector"] = dict((template.get("metadata") or {}).get("labels") or {})
@@ -155,13 +157,23 @@ def _default_workload(kind: str, spec: dict[str, Any]) -> None:
         _default_pod_spec(template["spec"])
 
 
+def _without_nulls(value: Any) -> Any:
+    """As the server reads it: null is the same as absent, so that it makes no other template."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
 def _default_pod_spec(spec: dict[str, Any]) -> None:
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     for container in spec.get("containers") or []:
-        resources = container.get("resources") or {}
+        resources = container.setdefault("resources", {})
         if resources.get("limits"):  # a limit without a request is the request too
-            container["resources"] = {**resources, "requests": resources["limits"] | (resources.get("requests") or {})}
+            requests = resources["limits"] | (resources.get("requests") or {})
+            container["resources"] = {**resources, "requests": requests}
+        for port in container.get("ports") or []:
+            port.setdefault("protocol", "TCP")
 
 
 def check(resource: Resource, obj: Object) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
 
 from hpad.lab.cluster import admission, errors, paths, reads, selectors
@@ -39,7 +39,7 @@ class Hub:
             stream.queue.put_nowait(None)
         return len(ended)
 
-    async def events(self, address: paths.Address, path: str, query: reads.Query) -> AsyncIterator[Object]:
+    async def events(self, address: paths.Address, path: str, query: reads.Query) -> AsyncGenerator[Object, None]:
         """The events of one watch, until its timeout or the end of the server.
 
         A resourceVersion that is forgotten gives one ERROR event with a Status of code 410.
@@ -79,7 +79,9 @@ class Hub:
             if event := view.seen(change):
                 yield event
 
-    async def _live(self, view: "_View", stream: Stream, timeout: float, bookmarks: bool) -> AsyncIterator[Object]:
+    async def _live(
+        self, view: "_View", stream: Stream, timeout: float, bookmarks: bool
+    ) -> AsyncGenerator[Object, None]:
         now = asyncio.get_running_loop().time
         end = now() + timeout
         next_bookmark = min(now() + self.bookmark_seconds, max(now(), end - BOOKMARK_BEFORE_END))
