@@ -1,0 +1,71 @@
+"""Certificates: whom the adapter trusts, and how it shows its own."""
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import web
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad_adapters import rabbitmq
+
+QUEUE = {"name": "a", "messages": 5, "messages_ready": 3, "messages_unacknowledged": 2}
+URL = "https://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> trustme.CA:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("hpad").private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
+    return authority
+
+
+@pytest.fixture
+async def url(authority) -> AsyncIterator[str]:
+    """A broker that wants to see a certificate of ours."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return web.json_response(QUEUE)
+
+    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    yield URL.format(port=runner.addresses[0][1])
+    await runner.cleanup()
+
+
+async def asked(rabbit, **given: object) -> Answer:
+    [answer] = await rabbitmq.RabbitMQ(rabbitmq.Settings(**given), rabbit).answer(
+        [testing.external("queue_messages", "queue=a")]
+    )
+    return answer
+
+
+async def test_an_authority_of_ones_own_and_a_client_certificate(rabbit, url, tmp_path):
+    answer = await asked(rabbit, url=url, ca=str(tmp_path / "ca.pem"), cert=str(tmp_path / "client.pem"))
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (5_000,)
+
+
+async def test_an_unknown_certificate_is_not_trusted(rabbit, url, tmp_path):
+    answer = await asked(rabbit, url=url, cert=str(tmp_path / "client.pem"))
+    assert answer == AdapterError(f"rabbitmq at {url} has a certificate that is not trusted: configure ca")
+
+
+async def test_an_unknown_certificate_is_taken_when_the_operator_says_so(rabbit, url, tmp_path):
+    answer = await asked(rabbit, url=url, cert=str(tmp_path / "client.pem"), insecure=True)
+    assert isinstance(answer, ExternalSample)
+
+
+async def test_without_a_client_certificate_there_is_no_answer(rabbit, url, tmp_path):
+    answer = await asked(rabbit, url=url, ca=str(tmp_path / "ca.pem"))
+    assert isinstance(answer, AdapterError)
+    assert answer.message.startswith(f"rabbitmq at {url} ")
