@@ -8,13 +8,14 @@ import aiohttp
 import msgspec
 import yarl
 
-from hpad.adapter import AdapterError, Context
+from hpad.adapter import AdapterError, Context, parse_duration
 from hpad_adapters.prometheus import wire
 from hpad_adapters.prometheus.secrets import Secrets
 from hpad_adapters.prometheus.settings import Settings
 
 _CHUNK = 1 << 16
 _LONGEST_TEXT = 300
+_GRACE_SECONDS = 1.0
 _ADVICE = {
     401: "the credentials are missing or wrong (username, password, bearer_token, headers)",
     403: "the credentials do not allow this",
@@ -34,6 +35,9 @@ class Connection:
         self._settings = settings
         self._context = context
         self._secrets = Secrets(settings)
+        self._timeout = aiohttp.ClientTimeout(
+            total=parse_duration(settings.query_timeout).total_seconds() + _GRACE_SECONDS
+        )
         self._warned: set[str] = set()
         self._base = settings.url.rstrip("/")
         self._where = f'Prometheus "{context.name}" ({self._base})'
@@ -68,6 +72,7 @@ class Connection:
                 ssl=tls,
                 server_hostname=self._settings.tls.server_name or None,
                 allow_redirects=False,
+                timeout=self._timeout,
             ) as response:
                 body = await self._body(response)
                 return self._checked(response, body)

@@ -108,7 +108,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     headers: sent with each request, values like those; e.g. {X-Scope-OrgID: tenant}.
     params: sent with each request as parameters of the URL; e.g. {dedup: "true"}.
     method: GET where a proxy lets no POST through.
-    query_timeout: how long the server may evaluate. max_bytes: a longer answer is refused.
+    query_timeout: how long the server may evaluate. An answer that is not there a second later is given up, so that a
+        slow query spoils its own metrics alone; keep it below the source's timeout.
+    max_bytes: a longer answer is refused.
     discovery_ttl: how long the names of series are remembered, for rules whose `name` cannot be read backwards.
     concurrency: queries at a time.
     """
@@ -127,7 +129,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     params: dict[str, str] = {}
     tls: TLS = TLS()
     method: Literal["POST", "GET"] = "POST"
-    query_timeout: str = "10s"
+    query_timeout: str = "5s"
     max_bytes: int = 16 << 20
     discovery_ttl: str = "10m"
     concurrency: int = 8

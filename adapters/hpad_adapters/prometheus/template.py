@@ -115,15 +115,18 @@ class _Quotes:
 
 
 def _pieces(text: str) -> Iterator[str | re.Match[str]]:
-    position = 0
+    """Literals and actions by turns; `<<-` and `->>` take the white space beside them away."""
+    position, trim = 0, False
     for match in _ACTION.finditer(text):
         literal = text[position : match.start()]
+        literal = literal.lstrip() if trim else literal
         yield literal.rstrip() if match["left"] else literal
         yield match
-        position = match.end()
-    if "<<" in text[position:]:
+        position, trim = match.end(), bool(match["right"])
+    rest = text[position:].lstrip() if trim else text[position:]
+    if "<<" in rest:
         raise TemplateError("a << is not closed")
-    yield text[position:]
+    yield rest
 
 
 def _action(body: str, variables: frozenset[str]) -> Action:

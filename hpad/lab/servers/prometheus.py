@@ -54,8 +54,6 @@ class PrometheusServer:
 
     async def start(self) -> None:
         """Return once the server is ready; raises RuntimeError with its log."""
-        if not self.installed():
-            raise RuntimeError(ABSENT)
         try:
             await asyncio.to_thread(self._launch)
             await self._until_ready()
@@ -75,6 +73,8 @@ class PrometheusServer:
         await self.stop()
 
     def _launch(self) -> None:
+        if not self.installed():
+            raise RuntimeError(ABSENT)
         folder = self._folder = Path(tempfile.mkdtemp(prefix="hpad-prometheus-"))
         (folder / "prometheus.yml").write_text(self._config)
         (folder / "web.yml").write_text(self._web_config)

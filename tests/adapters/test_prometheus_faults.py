@@ -1,0 +1,315 @@
+"""What can go wrong between the adapter and its server: each case has a text of its own, and none tells a secret."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import prometheus_lab as lab
+import pytest
+import structlog
+import trustme
+from aiohttp import web
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.lab.servers import ports
+from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
+from hpad_adapters.prometheus import Prometheus
+
+SECRET = "s3cr3t-t0k3n"
+ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [lab.NOW, "1"]}]}}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def ask(url: str, *names: str, **options: Any) -> list[Answer]:
+    """The answers of an adapter whose every secret is SECRET, unless told otherwise."""
+    metrics = {name: {"query": name} for name in names or ("depth",)}
+    options = {"bearer_token": SECRET, "params": {"tenant": SECRET}, "headers": {"X-Key": SECRET}} | options
+    settings = msgspec.convert({"url": url, "metrics": metrics, **options}, Prometheus.Settings)
+    async with testing.context("prom", clock=lab.FrozenClock()) as context:
+        return await Prometheus(settings, context).answer([testing.external(name) for name in metrics])
+
+
+async def refusal(url: str, **options: Any) -> AdapterError:
+    (answer,) = await ask(url, **options)
+    assert isinstance(answer, AdapterError)
+    assert SECRET not in answer.message
+    assert '"prom"' in answer.message
+    return answer
+
+
+class Server:
+    """An HTTP server that answers as it is told; `url` is its own."""
+
+    def __init__(self) -> None:
+        self.handler: Handler = _fine
+        self.requests: list[web.Request] = []
+        self.forms: list[dict[str, str]] = []
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        self.forms.append({key: str(value) for key, value in (await request.post()).items()})
+        return await self.handler(request)
+
+
+async def _fine(request: web.Request) -> web.StreamResponse:
+    return web.json_response(ONE)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    application = web.Application(client_max_size=1 << 24)
+    application.router.add_route("*", "/{path:.*}", made.handle)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+def says(status: int, body: object = None, **headers: str) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        text = msgspec.json.encode(body).decode() if body is not None else "<html>"
+        kind = "application/json" if body is not None else "text/html"
+        return web.Response(status=status, text=text, content_type=kind, headers=headers)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("handler", "said", "blame"),
+    [
+        (says(401), "401, the credentials are missing or wrong", "source"),
+        (says(403), "403, the credentials do not allow", "source"),
+        (says(404), "404, there is no Prometheus API", "source"),
+        (says(422, {"status": "error", "errorType": "execution", "error": "many-to-many"}), "many-to-many", "spec"),
+        (says(400, {"status": "error", "errorType": "bad_data", "error": "parse error"}), "400: parse error", "spec"),
+        (says(503, {"status": "error", "errorType": "timeout", "error": "query timed out"}), "gave up", "source"),
+        (
+            says(302, Location=f"https://login.example.com/?t={SECRET}"),
+            "redirects to https://login.example.com",
+            "source",
+        ),
+        (says(307, Location=f"/elsewhere?t={SECRET}"), "redirects to another path", "source"),
+        (says(200), "answers text/html, not JSON", "source"),
+        (
+            says(200, {"status": "success", "data": {"resultType": "vector", "result": [{"value": 1}]}}),
+            "cut off",
+            "source",
+        ),
+        (says(200, {"status": "error", "error": "odd"}), "odd", "source"),
+        (says(200, ["no", "object"]), "cut off", "source"),
+    ],
+)
+async def test_answers_that_are_no_answers(server: Server, handler: Handler, said: str, blame: str) -> None:
+    server.handler = handler
+    error = await refusal(server.url)
+    assert said in error.message
+    assert error.blame == blame
+    assert len(server.requests) == 1
+
+
+async def test_truncated_json(server: Server) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=msgspec.json.encode(ONE)[:-5], content_type="application/json")
+
+    server.handler = cut
+    assert "cut off" in (await refusal(server.url)).message
+
+
+async def test_a_connection_that_breaks_off(server: Server) -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(b'{"status"')
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    server.handler = broken
+    assert "broke off" in (await refusal(server.url)).message
+
+
+async def test_an_answer_of_20_megabytes(server: Server) -> None:
+    async def large(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b" " * (20 << 20), content_type="application/json")
+
+    server.handler = large
+    assert f"more than {16 << 20} bytes" in (await refusal(server.url)).message
+
+
+async def test_a_slow_query_spoils_its_own_metric_alone(server: Server) -> None:
+    async def slow(request: web.Request) -> web.StreamResponse:
+        if (await request.post())["query"] == "slow":
+            await asyncio.sleep(30)
+        return web.json_response(ONE)
+
+    server.handler = slow
+    late, fine = await ask(server.url, "slow", "fine", query_timeout="10ms")
+    assert isinstance(late, AdapterError)
+    assert "did not answer in time" in late.message
+    assert isinstance(fine, ExternalSample)
+
+
+async def test_nobody_listens() -> None:
+    (port,) = ports.free(1)
+    assert "cannot be reached" in (await refusal(f"http://127.0.0.1:{port}")).message
+
+
+async def test_no_such_host() -> None:
+    assert "(DNS)" in (await refusal("http://prometheus.invalid:9090")).message
+
+
+async def test_no_tls_where_tls_is_expected(server: Server) -> None:
+    assert "no TLS connection" in (await refusal(server.url.replace("http:", "https:"))).message
+
+
+async def test_what_is_sent(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tenant").write_text("shop\n")
+    monkeypatch.setenv("KEY", "from the environment")
+    headers = {"X-Scope-OrgID": {"file": str(tmp_path / "tenant")}, "X-Key": {"env": "KEY"}, "X-Plain": "plain"}
+    await ask(f"{server.url}/prometheus/", headers=headers, query_timeout="2s")
+    (request,), (form,) = server.requests, server.forms
+    assert (request.method, request.path) == ("POST", "/prometheus/api/v1/query")
+    assert dict(request.query) == {"tenant": SECRET}
+    assert form == {"query": "depth", "time": f"{lab.NOW}.000", "timeout": "2s"}
+    sent = [request.headers[name] for name in ("X-Scope-OrgID", "X-Key", "X-Plain", "Authorization")]
+    assert sent == ["shop", "from the environment", "plain", f"Bearer {SECRET}"]
+
+
+async def test_a_token_is_read_again_when_its_file_changes(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    settings = msgspec.convert(
+        {"url": server.url, "metrics": {"depth": {"query": "depth"}}, "bearer_token": {"file": str(file)}},
+        Prometheus.Settings,
+    )
+    async with testing.context("prom", clock=lab.FrozenClock()) as context:
+        adapter = Prometheus(settings, context)
+        for content in ("first", "second one", "", None):
+            file.write_text(f"{content}\n") if content is not None else file.unlink()
+            (answer,) = await adapter.answer([testing.external("depth")])
+            if content:
+                assert isinstance(answer, ExternalSample)
+                assert server.requests[-1].headers["Authorization"] == f"Bearer {content}"
+            else:
+                assert isinstance(answer, AdapterError)
+                assert str(file) in answer.message
+
+
+async def test_warnings_are_logged_once(server: Server) -> None:
+    server.handler = says(200, {**ONE, "warnings": ["partial response"]})
+    settings = msgspec.convert({"url": server.url, "metrics": {"depth": {"query": "depth"}}}, Prometheus.Settings)
+    with structlog.testing.capture_logs() as logs:
+        async with testing.context("prom", clock=lab.FrozenClock()) as context:
+            adapter = Prometheus(settings, context)
+            for _ in range(3):
+                await adapter.answer([testing.external("depth")])
+    assert [entry["warning"] for entry in logs] == ["partial response"]
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"), [("5.000000000000001", 5000), ("0.0001", 1), ("-1.5", -1500), ("1e3", 10**6)]
+)
+async def test_numbers_round_away_from_zero_but_not_for_noise(server: Server, text: str, milli: int) -> None:
+    data = {"resultType": "scalar", "result": [lab.NOW, text]}
+    server.handler = says(200, {"status": "success", "data": data})
+    (answer,) = await ask(server.url)
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (milli,)
+
+
+@pytest.mark.parametrize("text", ["1e30", "one"])
+async def test_numbers_that_are_none(server: Server, text: str) -> None:
+    data = {"resultType": "vector", "result": [{"metric": {}, "value": [lab.NOW, text]}]}
+    server.handler = says(200, {"status": "success", "data": data})
+    (answer,) = await ask(server.url)
+    assert isinstance(answer, AdapterError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"url": f"http://me:{SECRET}@prometheus"}, "leave credentials out"),
+        ({"url": "prometheus:9090"}, "is not of the form"),
+        ({"url": "http://p", "username": "me"}, "go together"),
+        ({"url": "http://p", "username": "me", "password": SECRET, "bearer_token": SECRET}, "not both"),
+        ({"url": "http://p", "password": {"file": "a", "env": "b"}, "username": "me"}, "one of file and env"),
+        ({"url": "http://p", "query_timeout": "5"}, "not a duration"),
+        ({"url": "http://p", "tls": {"key": "k"}}, "no cert"),
+        (
+            {"url": "http://p", "metrics": {"a": {"query": "b", "window": {"fetch": "1m", "last": "2m"}}}},
+            "within fetch",
+        ),
+        ({"url": "http://p", "metrics": {"a": {"query": "b", "types": ["Pod"]}}}, "'Pod' is not one of"),
+        ({"url": "http://p", "metrics": {"a": {"query": "b", "reduce": "median"}}}, "median"),
+        ({"url": "http://p", "nonsense": 1}, "nonsense"),
+    ],
+)
+def test_settings_that_are_wrong(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert(settings, Prometheus.Settings)
+    assert said in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+WEB_CONFIG = """
+tls_server_config:
+  cert_file: {folder}/server.pem
+  key_file: {folder}/server.key
+  client_auth_type: RequireAndVerifyClientCert
+  client_ca_file: {folder}/ca.pem
+basic_auth_users:
+  hpad: $2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay
+"""
+
+
+@pytest.mark.prometheus
+@pytest.mark.skipif(not PrometheusServer.installed(), reason=ABSENT)
+async def test_certificates_and_users_of_a_real_server(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued, client = authority.issue_cert("localhost", "127.0.0.1"), authority.issue_cert("hpad")
+    for name, certificate in (("server", issued), ("client", client)):
+        certificate.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+        certificate.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+    context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    context.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+    (tmp_path / "password").write_text("test\n")
+    good: dict[str, Any] = {
+        "tls": {
+            name: str(tmp_path / file)
+            for name, file in (("ca", "ca.pem"), ("cert", "client.pem"), ("key", "client.key"))
+        },
+        "bearer_token": "",
+        "username": "hpad",
+        "password": {"file": str(tmp_path / "password")},
+        "headers": {},
+        "params": {},
+        "metrics": {"one": {"query": "vector(1)"}},
+    }
+    async with PrometheusServer(web_config=WEB_CONFIG.format(folder=tmp_path), tls=context) as server:
+
+        async def outcome(**changes: Any) -> Answer:
+            settings = msgspec.convert({"url": server.url, **good, **changes}, Prometheus.Settings)
+            async with testing.context("prom", clock=lab.FrozenClock()) as capabilities:
+                return (await Prometheus(settings, capabilities).answer([testing.external("one")]))[0]
+
+        def text(answer: Answer) -> str:
+            assert isinstance(answer, AdapterError)
+            return answer.message
+
+        assert isinstance(await outcome(), ExternalSample)
+        insecure = {**good["tls"], "ca": "", "insecure": True}
+        assert isinstance(await outcome(tls=insecure), ExternalSample)
+        assert "not trusted" in text(await outcome(tls={**good["tls"], "ca": ""}))
+        assert "not trusted" in text(await outcome(tls={**good["tls"], "server_name": "elsewhere"}))
+        assert "cannot be used" in text(await outcome(tls={"ca": str(tmp_path / "absent.pem")}))
+        assert "prom" in text(await outcome(tls={"ca": good["tls"]["ca"]}))
+        assert "401" in text(await outcome(password="wrong"))

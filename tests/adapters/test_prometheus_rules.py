@@ -1,0 +1,224 @@
+"""prometheus-adapter's configuration, unchanged, in front of a real Prometheus."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import prometheus_lab as lab
+import pytest
+import yaml
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample, ObjectSample, PodSample, Query
+from hpad.lab.servers.prometheus import PrometheusServer
+from hpad_adapters.prometheus import Prometheus
+
+pytestmark = pytest.mark.prometheus
+
+CONFIGURATION = r"""
+rules:
+- seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
+  resources:
+    overrides:
+      namespace: {resource: "namespace"}
+      pod: {resource: "pod"}
+  name:
+    matches: "^(.*)_total"
+    as: "${1}_per_second"
+  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'
+- seriesQuery: '{__name__=~"^container_.*",container!="POD",namespace!="",pod!=""}'
+  seriesFilters:
+  - isNot: "^container_.*_seconds_total$"
+  resources:
+    template: "<<.Resource>>"
+  name: {matches: "^container_(.*)$"}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>,container!="POD"}) by (<<.GroupBy>>)'
+- seriesQuery: 'ingress_requests{namespace!=""}'
+  resources:
+    overrides:
+      namespace: {resource: namespace}
+      ingress: {group: networking.k8s.io, resource: ingresses}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+- seriesQuery: '{__name__="queue_depth",namespace!=""}'
+  name: {as: "namespace_backlog"}
+  resources:
+    overrides: {namespace: {resource: namespace}}
+  metricsQuery: 'sum(queue_depth{<<.LabelMatchers>>,queue=~"orders|mails"}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: '{__name__="queue_depth",queue!=""}'
+  resources:
+    overrides: {namespace: {resource: "namespace"}}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (queue)
+- seriesQuery: '{__name__="queue_depth",queue!=""}'
+  name: {as: "queue_depth_everywhere"}
+  resources:
+    namespaced: false
+  metricsQuery: 'sum(<<.Series>>{queue="<<index .LabelValuesByName "queue">>"})'
+resourceRules:
+  cpu:
+    containerQuery: |
+      sum by (<<.GroupBy>>) (
+        rate(container_cpu_usage_seconds_total{<<.LabelMatchers>>,container!="",pod!=""}[2m])
+      )
+    nodeQuery: sum(node_cpu{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+    resources:
+      overrides:
+        node: {resource: node}
+        namespace: {resource: namespace}
+        pod: {resource: pod}
+    containerLabel: container
+  memory:
+    containerQuery: sum(container_memory_working_set_bytes{<<.LabelMatchers>>,container!=""}) by (<<.GroupBy>>)
+    resources:
+      template: <<.Resource>>
+    containerLabel: container
+  window: 2m
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrometheusServer]:
+    yield from lab.serve()
+
+
+class Rules:
+    """An adapter with the configuration, and what is asked of it."""
+
+    def __init__(self, adapter: Prometheus) -> None:
+        self.adapter = adapter
+
+    async def answer(self, query: Query) -> Answer:
+        return (await self.adapter.answer([query]))[0]
+
+    async def pods(self, query: Query) -> dict[str, int]:
+        answer = await self.answer(query)
+        assert isinstance(answer, PodSample), answer
+        return {pod: value.value for pod, value in answer.values.items()}
+
+
+@pytest.fixture
+async def rules(server: PrometheusServer, tmp_path: Path) -> AsyncIterator[Rules]:
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIGURATION)
+    async with testing.context("prom", api=lab.PodsApi(), clock=lab.FrozenClock()) as context:
+        yield Rules(Prometheus(Prometheus.Settings(url=server.url, rules_file=str(file)), context))
+
+
+async def test_requests_per_second_of_each_pod(rules: Rules) -> None:
+    web = testing.pods_metric("http_requests_per_second", "app=web", namespace="shop")
+    assert await rules.pods(web) == {"web-1": 5000, "web-2": 10_000}
+    assert await rules.pods(msgspec.structs.replace(web, namespace="blog")) == {"web-9": 1000}
+    put = testing.pods_metric("http_requests_per_second", "app=web", "verb=PUT", namespace="shop")
+    assert isinstance(await rules.answer(put), AdapterError)
+    get = testing.pods_metric("http_requests_per_second", "app=web", "verb in (GET,PUT)", namespace="shop")
+    assert await rules.pods(get) == {"web-1": 5000, "web-2": 10_000}
+
+
+async def test_filters_say_which_series_a_rule_is_about(rules: Rules) -> None:
+    memory = testing.pods_metric("memory_working_set_bytes", "app=web", namespace="shop")
+    assert await rules.pods(memory) == {"web-1": 1000 << 20, "web-2": 3000 << 20}
+    filtered = testing.pods_metric("cpu_usage_seconds_total", "app=web", namespace="shop")
+    assert isinstance(await rules.answer(filtered), AdapterError)
+
+
+async def test_metric_of_an_object(rules: Rules) -> None:
+    asked = testing.object_metric(
+        "ingress_requests", "Ingress", "main.route", api_version="networking.k8s.io/v1", namespace="shop"
+    )
+    answer = await rules.answer(asked)
+    assert isinstance(answer, ObjectSample)
+    assert answer.value == 2_000_000
+
+
+async def test_metric_of_a_namespace(rules: Rules) -> None:
+    answer = await rules.answer(testing.object_metric("namespace_backlog", "Namespace", "shop", namespace="shop"))
+    assert isinstance(answer, ObjectSample)
+    assert answer.value == 87_000
+
+
+async def test_external_metric_of_the_hpas_namespace(rules: Rules) -> None:
+    answer = await rules.answer(testing.external("queue_depth", "queue=orders", namespace="shop"))
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (80_000,)
+    assert isinstance(
+        await rules.answer(testing.external("queue_depth", "queue=orders", namespace="blog")), AdapterError
+    )
+
+
+async def test_external_metric_of_any_namespace(rules: Rules) -> None:
+    answer = await rules.answer(testing.external("queue_depth_everywhere", "queue=orders", namespace="blog"))
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (80_000,)
+
+
+async def test_resource_metrics(rules: Rules) -> None:
+    cpu = testing.resource("cpu", "app=web", namespace="shop")
+    assert await rules.pods(cpu) == {"web-1": 700, "web-2": 400}
+    assert await rules.pods(testing.container_resource("cpu", "app", "app=web", namespace="shop")) == {
+        "web-1": 200,
+        "web-2": 400,
+    }
+    memory = testing.resource("memory", "app=web", namespace="shop")
+    assert await rules.pods(memory) == {"web-1": 1000 << 20, "web-2": 3000 << 20}
+    answer = await rules.answer(cpu)
+    assert isinstance(answer, PodSample)
+    assert {value.window.total_seconds() for value in answer.values.values()} == {120.0}
+
+
+async def test_a_metric_that_no_rule_makes_is_named(rules: Rules) -> None:
+    answer = await rules.answer(testing.pods_metric("nothing", "app=web", namespace="shop"))
+    assert isinstance(answer, AdapterError)
+    assert (answer.blame, '"nothing"' in answer.message) == ("spec", True)
+
+
+async def test_keeps_the_contract(rules: Rules) -> None:
+    queries = [
+        testing.pods_metric("http_requests_per_second", "app=web", namespace="shop"),
+        testing.pods_metric("http_requests_per_second", "app=cart", namespace="shop"),
+        testing.resource("cpu", "app=web", namespace="shop"),
+        testing.container_resource("cpu", "sidecar", "app=web", namespace="shop"),
+        testing.object_metric("namespace_backlog", "Namespace", "shop", namespace="shop"),
+        testing.external("queue_depth", "queue=orders", namespace="shop"),
+        testing.external("queue_depth", "queue=mails", namespace="shop"),
+        testing.external("nothing"),
+    ]
+    answers = await testing.check_adapter(rules.adapter, queries)
+    assert [type(answer) for answer in answers] == [
+        *[PodSample] * 4,
+        ObjectSample,
+        *[ExternalSample] * 2,
+        AdapterError,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"rules": [{"seriesQuery": "x", "metricsQuery": "sum(<<.Serie>>)"}]}, "there is no variable .Serie"),
+        ({"rules": [{"seriesQuery": "x", "metricsQuery": "<<printf .Series>>"}]}, "<<printf .Series>>"),
+        ({"rules": [{"seriesQuery": "x", "name": {"matches": "("}}]}, "rules[0]"),
+        ({"rules": [{"seriesQuery": "x", "name": {"matches": "(a)(b)"}}]}, "several groups"),
+        ({"externalRules": [{"seriesQuery": "x", "seriesFilters": [{}]}]}, "externalRules[0]"),
+        ({"resourceRules": {"window": "soon"}}, "resourceRules"),
+        ({"rule": []}, "rule"),
+    ],
+)
+async def test_a_wrong_rule_is_named(section: dict[str, Any], said: str) -> None:
+    async with testing.context("prom") as context:
+        with pytest.raises(AdapterError) as refused:
+            Prometheus(Prometheus.Settings(url="http://127.0.0.1:9", rules=section), context)
+    assert said in refused.value.message
+    assert refused.value.blame == "spec"
+
+
+async def test_a_rules_file_that_cannot_be_read_is_the_answer(tmp_path: Path) -> None:
+    queries = [testing.external("depth"), testing.external("other")]
+    for content in (None, "rules: [", yaml.safe_dump({"rules": "none"})):
+        file = tmp_path / "config.yaml"
+        if content is not None:
+            file.write_text(content)
+        async with testing.context("prom") as context:
+            adapter = Prometheus(Prometheus.Settings(url="http://127.0.0.1:9", rules_file=str(file)), context)
+            answers = await adapter.answer(queries)
+        assert all(isinstance(answer, AdapterError) and str(file) in answer.message for answer in answers)

@@ -1,0 +1,187 @@
+"""Templates, names and fusion: what becomes of text before a server sees it."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpad.adapter import AdapterError
+from hpad.model import selector
+from hpad_adapters.prometheus import fusion, naming, promql, recipes, template
+
+VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"})
+
+
+def rendered(text: str, **values: template.Value) -> str:
+    return template.compiled(text, VARIABLES).render(values)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("\"'"))
+def test_an_escaped_text_reads_back_as_itself(text: str, quote: str) -> None:
+    """Go's and Python's string literals agree on the escapes that are used."""
+    assert ast.literal_eval(f"{quote}{promql.escaped(text, quote)}{quote}") == text
+
+
+def test_between_backquotes_nothing_can_be_escaped() -> None:
+    assert promql.escaped("a\"'\\", "`") == "a\"'\\"
+    with pytest.raises(AdapterError, match="backquotes"):
+        promql.escaped("a`b", "`")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('x{a="<<.Text>>"}', 'x{a="a.\\"b"}'),
+        ("x{a='<<.Text>>'}", "x{a='a.\"b'}"),
+        ('x{a=~"<<.Text>>"}', 'x{a=~"a\\\\.\\"b"}'),
+        ('x{a !~ "(<<.Text>>)-.*"}', 'x{a !~ "(a\\\\.\\"b)-.*"}'),
+        ('x{a="in \\"<<.Text>>"}', 'x{a="in \\"a.\\"b"}'),
+        ('x{a="b"}', 'x{a="b"}'),
+    ],
+)
+def test_values_are_escaped_for_the_place_where_they_stand(text: str, expected: str) -> None:
+    assert rendered(text, Text='a."b') == expected
+
+
+@pytest.mark.parametrize("value", ['x{a="b"}', "x or y", "x)", "", "1;2"])
+def test_only_names_and_numbers_stand_outside_quotes(value: str) -> None:
+    if not value:
+        assert rendered("<<.Text>>", Text=value) == ""
+        return
+    with pytest.raises(AdapterError, match="cannot stand"):
+        rendered("<<.Text>> > 1", Text=value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<<.Nothing>>", "there is no variable .Nothing"),
+        ("<<range .GroupBySlice>>", "is not of the form"),
+        ("<<.Text", "not closed"),
+        ('x{a="', "not closed"),
+        ('x{a="<<.LabelMatchers>>"}', "inside quotes"),
+    ],
+)
+def test_templates_beyond_the_subset_are_refused(text: str, said: str) -> None:
+    with pytest.raises(template.TemplateError, match=said):
+        template.compiled(text, VARIABLES)
+
+
+def test_go_subset() -> None:
+    values: dict[str, template.Value] = {
+        "LabelValuesByName": {"pod": ("a.1", "b")},
+        "GroupBySlice": ("pod", "container"),
+    }
+    assert rendered('<<index .GroupBySlice 1>>{p=~"<<index .LabelValuesByName "pod">>"}', **values) == (
+        'container{p=~"a\\\\.1|b"}'
+    )
+    assert rendered("sum( <<- .Series ->> )", Series="x") == "sum(x)"
+    assert rendered("<<.GroupBySlice>>", **values) == "[pod container]"
+    assert rendered('x{p="<< .LabelValuesByName.pod >>",n="<<index .LabelValuesByName `n`>>"}', **values) == (
+        'x{p="a.1|b",n=""}'
+    )
+
+
+def test_no_matchers_leave_no_comma_behind() -> None:
+    assert rendered('x{<<.LabelMatchers>>,job="a"}', LabelMatchers="") == 'x{job="a"}'
+    assert rendered('x{<<.LabelMatchers>>,job="a"}', LabelMatchers='b="c"') == 'x{b="c",job="a"}'
+    assert rendered("f(<<.LabelMatchers>>,1)", LabelMatchers="") == "f(,1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("queue=a", 'queue="a"'),
+        ("queue!=a", 'queue!="a"'),
+        ("queue in (b,a.b)", 'queue=~"a\\\\.b|b"'),
+        ("queue in (a)", 'queue="a"'),
+        ("queue notin (a,b)", 'queue!~"a|b"'),
+        ("queue", 'queue!=""'),
+        ("!queue", 'queue=""'),
+        ("app.kubernetes.io/name=web", 'app_kubernetes_io_name="web"'),
+        ("9lives=x", '_9lives="x"'),
+    ],
+)
+def test_selectors_as_matchers(text: str, expected: str) -> None:
+    (term,) = selector.parse(text).requirements
+    assert promql.from_requirement(term) == expected
+
+
+def test_an_order_has_no_matcher() -> None:
+    (term,) = selector.parse("age>5").requirements
+    with pytest.raises(AdapterError, match="no counterpart"):
+        promql.from_requirement(term)
+
+
+def test_a_selector_of_nothing_asks_nothing() -> None:
+    with pytest.raises(AdapterError, match="matches nothing"):
+        recipes.selected(selector.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("query", "matches", "as_", "metric", "series"),
+    [
+        ('{namespace!=""}', "^(.*)_total$", "${1}_per_second", "http_requests_per_second", "http_requests_total"),
+        ('{namespace!=""}', "^container_(.*)_seconds_total$", "", "cpu_usage", "container_cpu_usage_seconds_total"),
+        ('{__name__=~"^queue_.*"}', "", "", "queue_depth", "queue_depth"),
+        ('{__name__=~"^queue_.*"}', "", "", "depth", None),
+        ("cheddar{sharp='true'}", "", "cheesy_goodness", "cheesy_goodness", "cheddar"),
+        ("cheddar{sharp='true'}", "", "cheesy_goodness", "cheddar", None),
+        ('{__name__="depth",a="b"}', "", "", "depth", "depth"),
+        ("http_requests_total", "^(.*)_total", "${1}_per_second", "http_requests_per_second", "http_requests_total"),
+        ('{a="b"}', "^(.*)_(seconds|bytes)_total$", "${1}_$2", "cpu_seconds", None),
+        ('{a="b"}', "_total$", "", "_total", None),
+        ('{__name__!~".*_bucket"}', "^(.*)$", "", "latency_bucket", None),
+    ],
+)
+def test_names_are_read_backwards(query: str, matches: str, as_: str, metric: str, series: str | None) -> None:
+    made = naming.made(query, (), matches, as_)
+    assert made.backwards(metric) == series
+    if series is not None:
+        assert made.metric(series) == metric
+        assert made.possible(metric)
+
+
+def test_names_that_cannot_be_read_backwards_are_found_among_the_series_there_are() -> None:
+    made = naming.made('{a="b"}', (), "^(.*)_(seconds|bytes)_total$", "${1}_$2")
+    assert made.possible("cpu_seconds")
+    assert made.among(["io_bytes_total", "cpu_seconds_total", "cpu_seconds"], "cpu_seconds") == "cpu_seconds_total"
+
+
+def test_as_is_expanded_as_go_does_it() -> None:
+    """`$1_x` is a reference to a group of the name "1_x", which there is not."""
+    assert naming.made("", (), "^(?P<what>.*)_total$", "$1_per_second").metric("a_total") == ""
+    assert naming.made("", (), "^(?P<what>.*)_total$", "${what}$$$0").metric("a_total") == "a$a_total"
+
+
+LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
+
+
+@pytest.mark.parametrize(
+    ("query", "fused"),
+    [
+        (f"sum(x{{{LM}}}) by ({GB})", True),
+        (f"sum by ({GB}) (rate(x{{{LM}}}[2m]))", True),
+        (f"sum(x{{{LM}}}) by (queue)", True),
+        (f"sum(x{{{LM}}}) by (vhost, queue)", True),
+        (f"x{{{LM}}}", True),
+        (f"rate(x{{{LM},a='sum('}}[2m]) * 60 > bool 5", True),
+        (f"sum(a{{{LM}}}) by ({GB}) / sum(b{{{LM}}}) by ({GB})", True),
+        (f"histogram_quantile(0.9, sum(rate(x_bucket{{{LM}}}[2m])) by (le, {GB}))", True),
+        (f"topk(1, x{{{LM}}}) by ({GB})", True),
+        (f"topk(1, x{{{LM}}})", False),
+        (f"sum(x{{{LM}}})", False),
+        (f"sum(x{{{LM}}}) by (vhost)", False),
+        (f"sum(x{{{LM}}}) without (pod)", False),
+        (f"max(sum(x{{{LM}}}) by ({GB}))", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / scalar(sum(y) by ({GB}))", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / capacity", False),
+        (f"sum(x{{{LM}}}) by ({GB}) or vector(0)", False),
+        (f"absent(x{{{LM}}})", False),
+        ("x{queue='<<.LabelValuesByName.queue>>'}", False),
+        (f"x{{{LM},again='<<.LabelValuesByName.queue>>'}}", False),
+    ],
+)
+def test_only_what_keeps_series_apart_is_fused(query: str, fused: bool) -> None:
+    assert fusion.safe(template.compiled(query, VARIABLES), frozenset({"queue"})) is fused
