@@ -19,7 +19,8 @@ def configure(level: str, form: str, environ: Mapping[str, str] = os.environ) ->
     """
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     journal = bool(environ.get("JOURNAL_STREAM")) and not sys.stderr.isatty()
-    renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if text else None
+    plain = structlog.dev.plain_traceback  # others print the local variables, and so, one day, a secret
+    renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain) if text else None
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -1,6 +1,7 @@
 """The heartbeat: workers that take keys from the queue, reconcile them, and plan each one's next turn."""
 
 import asyncio
+import contextlib
 from enum import Enum, auto
 
 import structlog
@@ -76,13 +77,17 @@ class Controller:
                 key = await self._queue.get()
             except ShutDown:
                 return
+            ending = Ending.BUG
             try:
-                self._plan(key, await self._turn(key))
+                ending = await self._turn(key)
+            except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
+                self._report_bug(key)
             finally:
+                self._plan(key, ending)
                 self._queue.done(key)
 
     async def _turn(self, key: Key) -> Ending:
-        """Reconcile the key's HPA; whatever goes wrong with one HPA is logged and counted, and stops nothing."""
+        """Reconcile the key's HPA, within the deadline."""
         late = self._observer.lateness(key)
         if late is not None:
             self._telemetry.late(late)
@@ -94,16 +99,16 @@ class Controller:
             async with asyncio.timeout(self._period * _DEADLINE):
                 await self._reconciler.reconcile(hpa)
         except TimeoutError:
-            ending = Ending.LATE
+            self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
             self._log.error("reconcile took too long and was given up", hpa=str(key))
-        except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
-            ending = Ending.BUG
-            self._telemetry.bug()
+            return Ending.LATE
+        return Ending.DONE
+
+    def _report_bug(self, key: Key) -> None:
+        self._telemetry.bug()
+        self._telemetry.reconciled("none", "internal", 0.0)
+        with contextlib.suppress(Exception):  # standard error may be the thing that fails
             self._log.exception("bug: the reconcile failed in a way nobody expected", hpa=str(key))
-        else:
-            return Ending.DONE
-        self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
-        return ending
 
     def _plan(self, key: Key, ending: Ending) -> None:
         """The one place that decides when a key has its next turn.

@@ -13,8 +13,8 @@ from hpad.control.world import HpaSource
 from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.key import Key
 
-_JUST_NOW = 0.02
-"""Fraction of the period: a moment this close ahead is the one being served, not the next one."""
+_AT_ONCE = 1e-6
+"""Seconds by which a timer may fire early."""
 
 
 class Observer:
@@ -41,25 +41,29 @@ class Observer:
         self._source.subscribe(self._changed)
 
     def schedule(self, key: Key) -> None:
-        """Have the key reconciled at its next moment."""
-        delay = self._delay(key)
-        self._due[key] = self._clock.monotonic() + delay
-        self._queue.add_after(key, delay)
+        """Have the key reconciled at its next moment; a moment that passed while it was worked on is left out."""
+        now = self._clock.monotonic()
+        self._due[key] = due = self._next(key, now)
+        self._queue.add_after(key, due - now)
 
     def lateness(self, key: Key) -> float | None:
-        """Seconds since the key's planned moment, None where this turn has another reason; to be asked once a turn."""
-        due = self._due.pop(key, None)
-        late = self._clock.monotonic() - due if due is not None else -1.0
-        return max(late, 0.0) if late > -1e-6 else None
+        """Seconds since the key's planned moment, None where its turn has come earlier and for another reason."""
+        due, now = self._due.get(key), self._clock.monotonic()
+        return None if due is None or due > now + _AT_ONCE else max(now - due, 0.0)
 
     def forget(self, key: Key) -> None:
         self._due.pop(key, None)
         self._queue.forget(key)
 
-    def _delay(self, key: Key) -> float:
-        phase = zlib.crc32(str(key).encode()) / 2**32 * self._period
-        delay = (phase - self._clock.monotonic()) % self._period
-        return delay if delay > _JUST_NOW * self._period else delay + self._period
+    def _next(self, key: Key, now: float) -> float:
+        due = self._due.get(key)
+        if due is None:
+            phase = zlib.crc32(str(key).encode()) / 2**32 * self._period
+            return now + (phase - now) % self._period
+        if due > now + _AT_ONCE:
+            return due
+        missed = max(0, int((now - due) // self._period))
+        return due + (missed + 1) * self._period
 
     def _changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:

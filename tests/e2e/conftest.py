@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import structlog
 
 from hpad import app, settings
 from hpad.kube import config
@@ -144,3 +145,12 @@ async def world() -> AsyncIterator[World]:
         finally:
             burning.cancel()
             await asyncio.gather(burning, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_logs() -> Iterator[None]:
+    """Log lines without the local variables of tracebacks, which take long to print."""
+    plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, plain], cache_logger_on_first_use=False)
+    yield
+    structlog.reset_defaults()

@@ -1,0 +1,65 @@
+"""Claims: who else lays hands on these pods."""
+
+import hypothesis
+from hypothesis import strategies
+
+from hpad.control.claims import Claims
+from hpad.model import selector
+from hpad.model.key import Key
+from hpad.model.pod import Pod
+
+WEB, TWIN, OTHER = (Key("default", name) for name in ("web", "twin", "other"))
+
+
+def pod(**labels: str) -> Pod:
+    return Pod(name="p", namespace="default", labels=labels)
+
+
+def test_an_hpa_that_claims_a_common_pod_is_a_rival() -> None:
+    claims = Claims()
+    claims.claim(WEB, selector.parse("app=web"))
+    claims.claim(TWIN, selector.parse("app=web,tier=front"))
+    claims.claim(OTHER, selector.parse("app=other"))
+    assert claims.rivals(WEB, [pod(app="web", tier="front")]) == ("twin",)
+    assert claims.rivals(WEB, [pod(app="web", tier="back")]) == ()
+    assert claims.rivals(OTHER, [pod(app="other")]) == ()
+
+
+def test_another_namespace_is_another_world() -> None:
+    claims = Claims()
+    claims.claim(Key("elsewhere", "web"), selector.parse("app=web"))
+    assert claims.rivals(WEB, [pod(app="web")]) == ()
+
+
+def test_a_new_claim_replaces_the_old_one_and_a_release_ends_it() -> None:
+    claims = Claims()
+    claims.claim(TWIN, selector.parse("app=web"))
+    claims.claim(TWIN, selector.parse("app=other"))
+    assert claims.rivals(WEB, [pod(app="web")]) == ()
+    assert claims.rivals(WEB, [pod(app="other")]) == ("twin",)
+    claims.release(TWIN)
+    claims.release(TWIN)
+    assert claims.rivals(WEB, [pod(app="other")]) == ()
+
+
+TERMS = strategies.sampled_from(["a=1", "a==2", "b=1", "a", "!b", "a in (1,2)", "b notin (1)", "c=1"])
+SELECTORS = strategies.lists(TERMS, min_size=1, max_size=3).map(",".join)
+LABELS = strategies.dictionaries(strategies.sampled_from("abc"), strategies.sampled_from("123"))
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(
+    claimed=strategies.dictionaries(strategies.sampled_from("vwxyz"), SELECTORS),
+    pods=strategies.lists(LABELS, max_size=4),
+)
+def test_the_index_finds_what_a_scan_of_all_would(claimed: dict[str, str], pods: list[dict[str, str]]) -> None:
+    claims = Claims()
+    for name, text in claimed.items():
+        claims.claim(Key("default", name), selector.parse(text))
+    scanned = {
+        name
+        for name, text in claimed.items()
+        if name != "v" and any(selector.parse(text).matches(labels) for labels in pods)
+    }
+    found = claims.rivals(Key("default", "v"), [pod(**labels) for labels in pods])
+    assert found == tuple(sorted(scanned))

@@ -1,0 +1,120 @@
+"""The windows over HTTP, asked as a browser, a probe and a scraper ask."""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+
+from hpad.model import hpa as hpas
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.key import Key
+from hpad.serve.server import ServeError, Server
+from hpad.store.memory import InMemory, Last, Memory
+from hpad.telemetry import Telemetry
+
+NASTY = "<script>alert('&')</script>"
+
+
+class Source:
+    def __init__(self, *found: HorizontalPodAutoscaler) -> None:
+        self.found = found
+
+    def values(self) -> tuple[HorizontalPodAutoscaler, ...]:
+        return self.found
+
+
+def hpa(name: str, **status: Any) -> HorizontalPodAutoscaler:
+    return hpas.from_builtins(
+        {
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": name}, "maxReplicas": 9},
+            "status": {"desiredReplicas": 3, "currentReplicas": 2, **status},
+        }
+    )
+
+
+class Window:
+    def __init__(self, session: aiohttp.ClientSession, url: str, reasons: list[str], store: InMemory) -> None:
+        self.session, self.url, self.reasons, self.store = session, url, reasons, store
+
+    async def get(self, path: str) -> tuple[int, str, Any]:
+        async with self.session.get(self.url + path) as response:
+            is_json = response.content_type == "application/json"
+            return response.status, response.content_type, await (response.json() if is_json else response.text())
+
+
+@pytest.fixture
+async def window() -> AsyncIterator[Window]:
+    async with contextlib.AsyncExitStack() as stack:
+        store, reasons = InMemory(), list[str]()
+        server = Server(
+            ("127.0.0.1", 0),
+            source=Source(hpa("web"), hpa("api")),
+            store=store,
+            telemetry=Telemetry(),
+            unready=lambda: reasons,
+        )
+        await server.start()
+        stack.push_async_callback(server.stop)
+        session = await stack.enter_async_context(aiohttp.ClientSession(trust_env=False))
+        yield Window(session, server.url, reasons, store)
+
+
+async def test_hpas_as_json(window: Window) -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    window.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence="keep 2: all is well", error=None)))
+    status, kind, rows = await window.get("/api/hpas")
+    assert (status, kind) == (200, "application/json")
+    api, web = rows
+    assert (api["name"], web["name"]) == ("api", "web")
+    assert web["target"] == {"kind": "Deployment", "name": "web"}
+    assert (web["minReplicas"], web["maxReplicas"]) == (1, 9)
+    assert (web["currentReplicas"], web["desiredReplicas"]) == (2, 3)
+    assert web["lastDecision"] == {"time": "2026-01-02T03:04:05Z", "sentence": "keep 2: all is well", "error": None}
+    assert api["lastDecision"] is None
+    assert (await window.get("/api/hpas/shop/web"))[2] == web
+    assert (await window.get("/api/hpas/shop/none"))[0] == 404
+
+
+async def test_the_status_in_memory_wins(window: Window) -> None:
+    remembered = hpa("web", desiredReplicas=8).status
+    window.store.put(Key("shop", "web"), Memory(status=remembered))
+    assert (await window.get("/api/hpas/shop/web"))[2]["desiredReplicas"] == 8
+
+
+async def test_the_page_escapes_everything(window: Window) -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    window.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence=NASTY, error=NASTY)))
+    status, kind, text = await window.get("/")
+    assert (status, kind) == (200, "text/html")
+    assert NASTY not in text
+    assert "&lt;script&gt;" in text
+    assert "2 → 3" in text
+
+
+async def test_probes(window: Window) -> None:
+    assert (await window.get("/livez"))[0] == 200
+    assert (await window.get("/readyz"))[::2] == (200, "ok\n")
+    window.reasons.append("waiting for the cluster")
+    assert (await window.get("/livez"))[0] == 200
+    assert (await window.get("/readyz"))[::2] == (503, "waiting for the cluster\n")
+
+
+async def test_metrics(window: Window) -> None:
+    status, _, text = await window.get("/metrics")
+    assert status == 200
+    assert "horizontal_pod_autoscaler_controller_reconciliations_total" in text
+
+
+async def test_an_address_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        server = Server(
+            ("127.0.0.1", port), source=Source(), store=InMemory(), telemetry=Telemetry(), unready=lambda: []
+        )
+        with pytest.raises(ServeError, match=f"cannot listen on 127.0.0.1:{port}"):
+            await server.start()

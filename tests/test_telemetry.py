@@ -1,0 +1,74 @@
+"""The series: there from the start, named as the original's, gone with their HPA."""
+
+from prometheus_client import parser
+
+from hpad.model.key import Key
+from hpad.telemetry import Telemetry
+
+PREFIX = "horizontal_pod_autoscaler_controller_"
+
+
+async def samples(telemetry: Telemetry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    text = (await telemetry.exposition()).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_every_combination_of_fixed_labels_is_there_at_zero() -> None:
+    found = await samples(Telemetry())
+    for action in ("scale_up", "scale_down", "none"):
+        for error in ("spec", "internal", "none"):
+            labels = (("action", action), ("error", error))
+            assert found[f"{PREFIX}reconciliations_total", labels] == 0
+            assert found[f"{PREFIX}reconciliation_duration_seconds_count", labels] == 0
+            for kind in ("Resource", "ContainerResource", "Pods", "Object", "External"):
+                assert found[f"{PREFIX}metric_computation_total", (*labels, ("metric_type", kind))] == 0
+    assert found[f"{PREFIX}num_horizontal_pod_autoscalers", ()] == 0
+    queue = (("name", "horizontalpodautoscaler"),)
+    for name in ("adds_total", "depth", "queue_duration_seconds_count", "longest_running_processor_seconds"):
+        assert found[f"workqueue_{name}", queue] == 0
+
+
+async def test_the_buckets_are_the_originals() -> None:
+    found = await samples(Telemetry())
+    edges = {
+        float(dict(labels)["le"]) for name, labels in found if name == f"{PREFIX}reconciliation_duration_seconds_bucket"
+    }
+    assert edges == {*(0.001 * 2**k for k in range(15)), float("inf")}
+
+
+async def test_series_of_an_hpa_go_with_it() -> None:
+    telemetry = Telemetry()
+    telemetry.desired(Key("shop", "web"), 7)
+    labels = (("hpa_name", "web"), ("namespace", "shop"))
+    assert (await samples(telemetry))[f"{PREFIX}desired_replicas", labels] == 7
+    telemetry.forget(Key("shop", "web"))
+    assert (f"{PREFIX}desired_replicas", labels) not in await samples(telemetry)
+
+
+async def test_what_happens_is_counted() -> None:
+    telemetry = Telemetry()
+    telemetry.source("broker")
+    telemetry.reconciled("scale_up", "none", 0.004)
+    telemetry.computed("External", "scale_up", "none", 0.002)
+    telemetry.answered("broker", 0.1, "source")
+    telemetry.requested("GET", "200", 0.01)
+    telemetry.stale("pods", 3.5)
+    telemetry.late(0.2)
+    telemetry.bug()
+    telemetry.before_scrape(lambda: telemetry.hpas(12))
+    found = await samples(telemetry)
+    outcome = (("action", "scale_up"), ("error", "none"))
+    assert found[f"{PREFIX}reconciliations_total", outcome] == 1
+    assert found[f"{PREFIX}reconciliation_duration_seconds_sum", outcome] == 0.004
+    assert found[f"{PREFIX}metric_computation_total", (*outcome, ("metric_type", "External"))] == 1
+    assert found["hpad_source_errors_total", (("blame", "source"), ("source", "broker"))] == 1
+    assert found["hpad_source_errors_total", (("blame", "spec"), ("source", "broker"))] == 0
+    assert found["hpad_api_request_seconds_count", (("code", "200"), ("method", "GET"))] == 1
+    assert found["hpad_cache_staleness_seconds", (("resource", "pods"),)] == 3.5
+    assert found["hpad_reconcile_lateness_seconds_count", ()] == 1
+    assert found["hpad_bugs_total", ()] == 1
+    assert found[f"{PREFIX}num_horizontal_pod_autoscalers", ()] == 12
