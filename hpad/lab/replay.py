@@ -17,6 +17,7 @@ from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.model import snapshot
 from hpad.model.history import History
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, to_builtins
+from hpad.model.sample import AdapterError, Sample
 from hpad.model.snapshot import Scenario, SnapshotError, Step
 
 ATTEMPTS: Final = 5
@@ -31,9 +32,11 @@ class ReplayError(ValueError):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """One step: when it was, what was decided and what it left behind."""
+    """One step: what was seen and answered, what was decided and what it left behind."""
 
     step: Step
+    view: View
+    answers: tuple[Sample | AdapterError, ...]
     decision: Decision
     outcome: Outcome | None
     settlement: Settlement
@@ -104,11 +107,12 @@ def agrees(ours: Any, expected: Any) -> bool:
 
 def _reconcile(view: View, step: Step, where: str) -> Replayed:
     try:
-        decision = decide(view, step.answer(queries(view)))
+        answers = tuple(step.answer(queries(view)))
     except SnapshotError as error:
         raise SnapshotError(f"{where}.{error}") from error
+    decision = decide(view, answers)
     outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
-    return Replayed(step, decision, outcome, settle(view, decision, outcome))
+    return Replayed(step, view, answers, decision, outcome, settle(view, decision, outcome))
 
 
 def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:

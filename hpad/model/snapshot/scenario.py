@@ -1,10 +1,4 @@
-"""Scenarios: what reconciles of one HPA saw, as JSON. A bug report is a recording.
-
-The format is that of the conformance vectors. What it can't say is said in fields of our own, all optional, that a
-reader of the plain format may skip: `history` of a scenario (what was remembered when it began), `rivals` of a step
-(names, in place of `otherHpaSelectors`) and `answers` of a step (what the metric sources said, one entry per metric,
-in place of the three metrics lists: two External metrics of one name, a source that is no Kubernetes API).
-"""
+"""Reading scenarios and their steps, and answering queries from them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,10 +8,9 @@ import msgspec
 
 from hpad.model import narrow, pod, selector
 from hpad.model.history import History
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, dec_hook, to_builtins
+from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, dec_hook
 from hpad.model.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from hpad.model.pod import Pod
-from hpad.model.quantity import Quantity
 from hpad.model.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
@@ -61,7 +54,7 @@ class _ExternalMetrics(_Lenient, frozen=True):
     error: str | None = None
 
 
-class _Reading(_Lenient, frozen=True):
+class Reading(_Lenient, frozen=True):
     """An answer of a metric source: of pods, of one object, of several series, or an error."""
 
     pods: dict[str, PodValue] | None = None
@@ -85,7 +78,7 @@ class Step(_Lenient, frozen=True):
     custom_metrics: dict[str, _CustomMetrics] = {}
     external_metrics: dict[str, _ExternalMetrics] = {}
     rivals: tuple[str, ...] | None = None
-    answers: tuple[_Reading, ...] | None = None
+    answers: tuple[Reading, ...] | None = None
 
     def selected(self) -> tuple[Pod, ...]:
         """The pods that match the scale's selector, in their order; none where it can't be told."""
@@ -195,81 +188,20 @@ class Scenario(_Lenient, frozen=True):
 
 def decode_scenario(value: Any) -> Scenario:
     """Read a scenario from JSON-like builtins; raises SnapshotError naming the field."""
-    scenario: Scenario = _converted(value, Scenario, "")
+    scenario: Scenario = converted(value, Scenario, "")
     return scenario
 
 
 def decode_step(value: Any, where: str = "") -> Step:
     """Read one step from JSON-like builtins; raises SnapshotError naming the field below `where`."""
-    step: Step = _converted(value, Step, where)
+    step: Step = converted(value, Step, where)
     if step.scale is None and step.scale_error is None:
         raise SnapshotError(f"{where or 'step'}: either scale or scaleError is needed")
     return step
 
 
-def encode_scenario(
-    name: str, hpa: HorizontalPodAutoscaler, tunables: Tunables, history: History, steps: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """A scenario as JSON-like builtins: the HPA as it was before the first step, and steps of `encode_step`."""
-    gates = msgspec.structs.asdict(tunables.gates)
-    value = {
-        "id": name,
-        "controller": {
-            "tolerance": tunables.tolerance,
-            "downscaleStabilizationSeconds": tunables.downscale_stabilization.total_seconds(),
-            "cpuInitializationPeriodSeconds": tunables.cpu_initialization_period.total_seconds(),
-            "initialReadinessDelaySeconds": tunables.initial_readiness_delay.total_seconds(),
-            "featureGates": gates,
-        },
-        "hpa": to_builtins(hpa),
-        "steps": list(steps),
-    }
-    if history != History():
-        value["history"] = to_builtins(history)
-    return value
-
-
-def encode_step(
-    *,
-    now: datetime,
-    pods: Sequence[Pod],
-    queries: Sequence[Query | AdapterError],
-    answers: Sequence[Answer],
-    spec: HorizontalPodAutoscalerSpec | None = None,
-    scale: Scale | None = None,
-    scale_error: str | None = None,
-    scale_update_errors: Sequence[str] = (),
-    rivals: Sequence[str] = (),
-) -> dict[str, Any]:
-    """A step as JSON-like builtins, from which `decode_step` reads the same again.
-
-    `scale_update_errors` are the texts of failed writes in their order, "conflict" for a conflict. The metrics are
-    written as the Kubernetes lists that would have given these answers, and as `answers` where no lists would.
-    """
-    value: dict[str, Any] = {"time": to_builtins(now)}
-    if spec is not None:
-        value["spec"] = to_builtins(spec)
-    if scale is not None:
-        value["scale"] = to_builtins(scale)
-    if scale_error is not None:
-        value["scaleError"] = scale_error
-    if scale_update_errors:
-        value["scaleUpdateErrors"] = list(scale_update_errors)
-    value["pods"] = [pod.to_builtins(each, now) for each in pods]
-    if rivals:
-        value["rivals"] = list(rivals)
-    listed = value | _lists(queries, answers)
-    if _reads_back(listed, queries, answers):
-        return listed
-    return value | {"answers": [to_builtins(_reading(answer)) for answer in answers]}
-
-
-def _reads_back(value: Mapping[str, Any], queries: Sequence[Query | AdapterError], answers: Sequence[Answer]) -> bool:
-    step: Step = _converted(value, Step, "")
-    return step.answer(queries) == list(answers)
-
-
-def _converted(value: Any, kind: Any, where: str) -> Any:
+def converted(value: Any, kind: Any, where: str) -> Any:
+    """JSON-like builtins as a struct; raises SnapshotError naming the field below `where`."""
     try:
         return msgspec.convert(_without_nulls(value), kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
@@ -290,7 +222,7 @@ def _matches(pods: Selector, item: PodMetrics) -> bool:
     return pods.matches(item.metadata.labels or {})
 
 
-def _answer(reading: _Reading) -> Answer:
+def _answer(reading: Reading) -> Answer:
     when = reading.timestamp or datetime(1, 1, 1, tzinfo=UTC)
     if reading.error is not None:
         return AdapterError(reading.error, reading.blame)
@@ -301,94 +233,3 @@ def _answer(reading: _Reading) -> Answer:
     if reading.value is not None:
         return ObjectSample(reading.value, when)
     raise SnapshotError("answers: an entry holds one of pods, values, value and error")
-
-
-def _reading(answer: Answer) -> _Reading:
-    if isinstance(answer, AdapterError):
-        return _Reading(error=answer.message, blame=answer.blame)
-    if isinstance(answer, PodSample):
-        return _Reading(pods=dict(answer.values), timestamp=answer.timestamp)
-    if isinstance(answer, ObjectSample):
-        return _Reading(value=answer.value, timestamp=answer.timestamp)
-    return _Reading(values=answer.values, timestamp=answer.timestamp)
-
-
-def _lists(queries: Sequence[Query | AdapterError], answers: Sequence[Answer]) -> dict[str, Any]:
-    """The Kubernetes metrics lists behind the answers, as far as there can be such lists."""
-    lists: dict[str, Any] = {}
-    usages: list[tuple[Query, PodSample]] = []
-    for query, answer in zip(queries, answers, strict=True):
-        if isinstance(query, AdapterError):
-            continue
-        if query.type in (RESOURCE, CONTAINER_RESOURCE):
-            if isinstance(answer, PodSample):
-                usages.append((query, answer))
-            else:
-                lists["podMetrics"] = _failure(narrow.RESOURCE_API, answer)
-        elif query.type == EXTERNAL:
-            lists.setdefault("externalMetrics", {})[query.name] = _series(query, answer)
-        else:
-            lists.setdefault("customMetrics", {})[query.name] = _values(query, answer)
-    if usages:
-        lists["podMetrics"] = {"items": _usages(usages)}
-    return lists
-
-
-def _failure(api: str, answer: Answer) -> dict[str, Any]:
-    """A list that failed, or an empty one."""
-    prefix = narrow.fetch_failed(api, "").message
-    if isinstance(answer, AdapterError) and answer.message.startswith(prefix):
-        return {"error": answer.message.removeprefix(prefix)}
-    return {"items": []}
-
-
-def _series(query: Query, answer: Answer) -> dict[str, Any]:
-    if not isinstance(answer, ExternalSample):
-        return _failure(narrow.EXTERNAL_API, answer)
-    when = to_builtins(answer.timestamp)
-    items = [{"metricName": query.name, "timestamp": when, "value": _text(value)} for value in answer.values]
-    return {"items": items}
-
-
-def _values(query: Query, answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, ObjectSample):
-        described = to_builtins(query.object)
-        return {"items": [_custom(described, answer.timestamp, answer.value)]}
-    if not isinstance(answer, PodSample):
-        return _failure(narrow.CUSTOM_API, answer)
-    items = []
-    for name, held in answer.values.items():
-        item = _custom({"kind": "Pod", "name": name, "apiVersion": "v1"}, held.timestamp, held.value)
-        items.append(item | {"windowSeconds": int(held.window.total_seconds())})
-    return {"items": items}
-
-
-def _custom(described: Any, when: datetime, value: int) -> dict[str, Any]:
-    return {"describedObject": described, "timestamp": to_builtins(when), "value": _text(value)}
-
-
-def _usages(usages: Sequence[tuple[Query, PodSample]]) -> list[dict[str, Any]]:
-    """PodMetrics items: the containers that were asked for, and one more that uses the rest of the pod's usage."""
-    items: dict[str, dict[str, Any]] = {}
-    used: dict[str, dict[str, dict[str, int]]] = {}
-    for query, sample in sorted(usages, key=lambda usage: usage[0].container == ""):
-        labels = {term.key: term.values[0] for term in query.pods.requirements if term.values} if query.pods else {}
-        for name, held in sample.values.items():
-            items[name] = {
-                "metadata": {"name": name, "labels": labels},
-                "timestamp": to_builtins(held.timestamp),
-                "window": f"{held.window.total_seconds():g}s",
-            }
-            containers = used.setdefault(name, {})
-            others = sum(usage.setdefault(query.name, 0) for usage in containers.values()) if not query.container else 0
-            containers.setdefault(query.container, {})[query.name] = held.value - others
-    for name, containers in used.items():
-        items[name]["containers"] = [
-            {"name": container, "usage": {resource: _text(value) for resource, value in usage.items()}}
-            for container, usage in containers.items()
-        ]
-    return list(items.values())
-
-
-def _text(milli: int) -> str:
-    return str(Quantity.from_milli(milli))
