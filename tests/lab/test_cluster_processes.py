@@ -102,6 +102,18 @@ async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(start, u
     assert not alive(pid)
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_pod_that_is_deleted_while_it_starts_leaves_nothing(start, until, turns):
+    client = await start()
+    client.cluster.apply(pod("p", ["sleep", "1000"]))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    client.cluster.delete("pods", "p", grace=0)
+    assert client.cluster.get("pods", "p") is None
+    await asyncio.sleep(0.2)
+    await until(lambda: not client.cluster.pids())
+
+
 async def test_forced_deletion_frees_the_name_at_once(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]))

@@ -190,6 +190,12 @@ class Cluster:
             raise errors.ApiError(404, "NotFound", message)
         return found, api_version.rpartition("/")[2]
 
+    def delete(self, plural: str, name: str, namespace: str = "default", *, grace: int | None = None) -> None:
+        """Delete an object as a client would, `grace` in seconds for pods; raises ApiError 404."""
+        resource = self._by_plural(plural)
+        found = self.store.get(resource, namespace if resource.namespaced else "", name)
+        self.writer.delete(resource, found, writes.DeleteOptions(grace=grace))
+
     def get(self, plural: str, name: str, namespace: str = "default") -> Object | None:
         """A copy of an object by its plural (`"deployments"`), None when there is none."""
         resource = self._by_plural(plural)

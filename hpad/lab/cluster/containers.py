@@ -81,7 +81,7 @@ class Container:
                 self._turn({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
             await self._wait(backoff)
             backoff = min(LONGEST_BACKOFF, backoff * 2)
-            self.restarts += self._stop_at is None
+            self.restarts += self._stop_at is None and code is not None
 
     def _restarts_after(self, code: int | None) -> bool:
         policy = (self.pod.get("spec") or {}).get("restartPolicy", "Always")

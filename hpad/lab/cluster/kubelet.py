@@ -20,15 +20,17 @@ class PodRunner:
     writer: Writer
     pod: Object
     directory: Path
-    held: list[containers.Container] = field(default_factory=list)
+    held: list[containers.Container] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = [
+            containers.Container(self.pod, spec, self.directory, self.writer.clock, self.report)
+            for spec in self.pod["spec"]["containers"]
+        ]
 
     async def run(self) -> None:
         """Run all containers; when the pod was told to stop, its object goes as well."""
-        now = strategy.timestamp(self.writer.clock.now())
-        for spec in self.pod["spec"]["containers"]:
-            made = containers.Container(self.pod, spec, self.directory, self.writer.clock, self.report)
-            self.held.append(made)
-        self._bind(now)
+        self._bind(strategy.timestamp(self.writer.clock.now()))
         async with asyncio.TaskGroup() as group:
             for container in self.held:
                 group.create_task(container.run())
@@ -129,6 +131,8 @@ class Kubelet:
             return
         runner = PodRunner(self.writer, current, self.directory / "_".join((*key_of(pod), uid[:8])))
         self.runners[uid] = runner
+        if "deletionTimestamp" in current["metadata"]:
+            runner.stop(current["metadata"].get("deletionGracePeriodSeconds", 0))
         task = asyncio.create_task(self._run(uid, runner))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
