@@ -1,0 +1,223 @@
+"""Scenarios replayed offline: the format, the state carried along, what is said about a broken one."""
+
+import argparse
+import gzip
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpad.cli import replay as command
+from hpad.engine.decide import queries
+from hpad.lab import replay
+from hpad.model import snapshot
+from hpad.model.snapshot import SnapshotError
+
+Vectors = Callable[[str], Iterator[dict[str, Any]]]
+
+QUEUE: dict[str, Any] = {
+    "type": "External",
+    "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"}},
+}
+
+
+def step(second: int, length: str = "60", replicas: int = 3, **fields: Any) -> dict[str, Any]:
+    held = {
+        "time": f"2026-01-01T12:00:{second:02}Z",
+        "scale": {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"}},
+        "externalMetrics": {"queue": {"items": [{"metricName": "queue", "value": length}]}},
+    }
+    return held | fields
+
+
+def scenario(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    target = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 10, "metrics": [QUEUE], "behavior": {}}
+    hpa = {"metadata": {"name": "web", "namespace": "default"}, "spec": spec}
+    return {"id": "mine", "hpa": hpa, "steps": list(steps)} | fields
+
+
+def test_a_step_answers_in_the_format_of_the_vectors() -> None:
+    answered = replay.replay(scenario(step(0)))
+    assert answered["id"] == "mine"
+    (first,) = answered["steps"]
+    assert first["scaleTo"] == 6
+    assert first["scaleUpdateAttempts"] == [6]
+    assert first["statusUpdate"]["desiredReplicas"] == 6
+    assert first["events"] == [
+        ["Normal", "SuccessfulRescale", "New size: 6; reason: external metric queue(nil) above target"]
+    ]
+    assert (first["error"], first["action"], first["errorLabel"]) == (None, "scale_up", "none")
+    assert first["metricComputations"] == [["External", "scale_up", "none"]]
+
+
+def test_what_was_expected_is_not_looked_at() -> None:
+    assert replay.replay(scenario(step(0, expect={"scaleTo": 99}))) == replay.replay(scenario(step(0)))
+
+
+def test_status_and_history_are_carried_from_step_to_step() -> None:
+    steps = replay.replay(scenario(step(0, "30"), step(15, "30"), step(30, "0")))["steps"]
+    assert steps[0]["statusUpdate"] is not None
+    assert steps[1]["statusUpdate"] is None, "nothing new"
+    assert steps[2]["statusUpdate"]["conditions"][0]["reason"] == "ScaleDownStabilized"
+
+
+def test_a_history_may_come_with_the_scenario() -> None:
+    held = {"recommendations": [{"timestamp": "2026-01-01T11:59:00Z", "replicas": 8}]}
+    (first,) = replay.replay(scenario(step(0, "0", replicas=8), history=held))["steps"]
+    assert first["scaleTo"] is None
+
+
+def test_conflicts_are_tried_again_five_times_in_all() -> None:
+    steps = replay.replay(
+        scenario(
+            step(0, scaleUpdateErrors=["conflict"] * 4),
+            step(15, replicas=3, scaleUpdateErrors=["conflict"] * 5),
+            step(30, replicas=3, scaleUpdateErrors=["conflict", "boom"]),
+        )
+    )["steps"]
+    assert (steps[0]["scaleTo"], steps[0]["scaleUpdateAttempts"]) == (6, [6] * 5)
+    assert (steps[1]["scaleTo"], len(steps[1]["scaleUpdateAttempts"])) == (None, 5)
+    assert 'cannot be fulfilled on deployments.apps "web"' in steps[1]["error"]
+    assert (steps[2]["scaleTo"], len(steps[2]["scaleUpdateAttempts"])) == (None, 2)
+    assert steps[2]["error"] == "failed to rescale Deployment/default/web: boom"
+
+
+def test_rivals_are_found_by_their_selectors_and_the_pods() -> None:
+    pods = [{"metadata": {"name": "web-0", "labels": {"app": "web", "tier": "x"}}}]
+    others = {"rival": "tier=x", "stranger": "tier=y"}
+    (first,) = replay.replay(scenario(step(0, pods=pods), otherHpaSelectors=others))["steps"]
+    assert first["events"][0][1:] == [
+        "AmbiguousSelector",
+        "pods by selector app=web are controlled by multiple HPAs: [default/rival default/web]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"time": "yesterday"}, "steps[0].time: invalid RFC3339 encoded datetime"),
+        ({"pods": [{"metadata": {"name": 7}}]}, "steps[0].pods[0].metadata.name: expected `str`, got `int`"),
+        ({"scale": None}, "steps[0]: either scale or scaleError is needed"),
+        ({"pods": {}}, "steps[0].pods: expected `array`, got `object`"),
+        ({"answers": []}, "steps[0].answers: 0 entries for 1 metrics"),
+        (
+            {"pods": [{"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}]},
+            "steps[0].pods[0].spec.containers[0].resources.requests[...]: quantities must match",
+        ),
+    ],
+)
+def test_a_broken_step_is_named_by_its_field(broken: dict[str, Any], message: str) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        replay.replay(scenario(step(0, **broken)))
+    assert str(caught.value).startswith(message)
+
+
+def test_an_unknown_gate_is_named() -> None:
+    with pytest.raises(SnapshotError, match=r"controller\.featureGates: no gate HPAMagic; there are HPAScaleToZero, "):
+        replay.replay(scenario(step(0), controller={"featureGates": {"HPAMagic": True}}))
+
+
+def test_a_value_that_is_no_quantity_is_an_error_of_its_metric() -> None:
+    (first,) = replay.replay(scenario(step(0, "many")))["steps"]
+    assert first["scaleTo"] is None
+    assert "the external metric queue reads 'many', which is no quantity" in first["error"]
+
+
+def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
+    """A scenario written anew from what its replay saw."""
+    decoded = snapshot.decode_scenario(row)
+    steps = [
+        snapshot.encode_step(
+            now=seen.view.now,
+            pods=seen.view.pods,
+            queries=queries(seen.view),
+            answers=seen.answers,
+            spec=seen.step.spec,
+            scale=seen.view.scale,
+            scale_error=seen.view.scale_error,
+            scale_update_errors=seen.step.scale_update_errors,
+            rivals=seen.view.rivals,
+        )
+        for seen in replay.run(decoded)
+    ]
+    again = snapshot.encode_scenario(decoded.id, decoded.hpa, decoded.tunables, decoded.history, steps)
+    value: dict[str, Any] = json.loads(json.dumps(again))
+    return value
+
+
+@pytest.mark.parametrize("name", ["reconcile", "timeline"])
+def test_a_replay_of_a_recorded_replay_is_the_same(vectors: Vectors, name: str) -> None:
+    for row in islice(vectors(name), 0, None, 12):
+        assert replay.replay(recorded_again(row)) == replay.replay(row), row["id"]
+
+
+def called(*arguments: str) -> int:
+    parser = argparse.ArgumentParser(prog="hpad")
+    command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["replay", *arguments])
+    status: int = args.run(args)
+    return status
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "web.jsonl.gz"
+    expected = replay.replay(scenario(step(0), step(15)))["steps"]
+    row = scenario(*(step(15 * index, expect=expect) for index, expect in enumerate(expected)))
+    with gzip.open(path, "wt") as lines:
+        lines.write(json.dumps(row) + "\n\n" + json.dumps(row) + "\n")
+    return path
+
+
+def test_the_command_prints_a_line_a_scenario(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(str(file)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in lines] == [replay.replay(scenario(step(0), step(15)))] * 2
+
+
+def test_the_command_explains(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("--explain", str(file)) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "mine:",
+        "  2026-01-01T12:00:00Z scale web from 3 to 6: external metric queue above target (60 / 10 per replica)",
+    ]
+
+
+def test_the_command_checks(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("--check", str(file)) == 0
+    assert capsys.readouterr().out == "4 of 4 steps as expected\n"
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(json.dumps(scenario(step(0, expect={"scaleTo": 7, "statusUpdate": "*"}))))
+    assert called("--check", str(wrong)) == 1
+    out = capsys.readouterr().out
+    assert f"{wrong}, line 1: steps[0].scaleTo: 7 expected, 6 decided" in out
+    assert out.endswith("0 of 1 steps as expected\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{]", "standard input, line 1: not JSON"),
+        ("[]", "standard input, line 1: a scenario is a JSON object, not list"),
+        ("{}", "standard input, line 1: the whole: object missing required field `hpa`"),
+        ('\n{"hpa": {}, "steps": [{}]}', "standard input, line 2: steps[0]: object missing required field `time`"),
+    ],
+)
+@pytest.mark.parametrize("how", [[], ["--explain"], ["--check"]])
+def test_the_command_names_file_line_and_field(
+    text: str, message: str, how: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    assert called(*how, "-") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_says_which_file_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(str(tmp_path / "none.jsonl")) == 2
+    assert "none.jsonl" in capsys.readouterr().err
