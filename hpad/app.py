@@ -142,7 +142,7 @@ class App:
         parts = [
             Part("connections", "everything below speaks through them", _nothing, api.aclose),
             self._source_of_hpas(),
-            Part("sources", "a broken one is known before it is asked", metrics.start, metrics.aclose),
+            self._sources(metrics),
         ]
         journal = None
         if settings.record is not None:
@@ -165,6 +165,14 @@ class App:
         )
         self.hpas = files
         return self._background("hpas", "a folder needs nobody else", files.run, _nothing)
+
+    def _sources(self, metrics: fanout.Gatherer) -> Part:
+        async def start() -> None:
+            await metrics.start()
+            for name, error in metrics.problems().items():
+                self._log.error("a metric source does not work", source=name, error=error.message)
+
+        return Part("sources", "a broken one is known before it is asked", start, metrics.aclose)
 
     def _build_heartbeat(self, metrics: fanout.Gatherer, journal: recording.Journal | None) -> None:
         settings, period = self.settings, self.settings.sync_period.total_seconds()

@@ -1,0 +1,131 @@
+"""The flight recorder: whole lines at any moment, and a replay that decides the same."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import virtual
+
+from hpad.engine import decide, examine, settle
+from hpad.lab import replay
+from hpad.model import defaults
+from hpad.model import hpa as hpas
+from hpad.model.history import EMPTY
+from hpad.model.pod import Pod
+from hpad.model.sample import AdapterError, ExternalSample, Sample
+from hpad.model.target import Scale, ScaleSpec, ScaleStatus
+from hpad.store import recording, scenario
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def hpa(most: int = 10) -> hpas.HorizontalPodAutoscaler:
+    target = {"type": "AverageValue", "averageValue": "10"}
+    return defaults.defaulted(
+        hpas.from_builtins(
+            {
+                "metadata": {"name": "web", "namespace": "shop", "annotations": {"secret": "swordfish"}},
+                "spec": {
+                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                    "maxReplicas": most,
+                    "metrics": [{"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}],
+                },
+            }
+        )
+    )
+
+
+def life(answers: Sequence[Sample | AdapterError], *, most: Sequence[int] = ()) -> list[scenario.Reconciled]:
+    """Reconciles, 15 seconds apart, with these answers and these maxima (the last one stays)."""
+    done: list[scenario.Reconciled] = []
+    status, history, replicas = hpa().status, EMPTY, 1
+    for turn, answer in enumerate(answers):
+        listed = hpa(most[min(turn, len(most) - 1)] if most else 10)
+        view = examine.View(
+            hpa=hpas.HorizontalPodAutoscaler(metadata=listed.metadata, spec=listed.spec, status=status),
+            now=START + timedelta(seconds=15 * turn),
+            history=history,
+            scale=Scale(metadata={"name": "web"}, spec=ScaleSpec(replicas), status=ScaleStatus(replicas, "app=web")),
+            pods=[
+                Pod(name=f"web-{n}", namespace="shop", labels={"app": "web"}, phase="Running") for n in range(replicas)
+            ],
+        )
+        verdict = examine.examine(view)
+        queries = verdict.queries if isinstance(verdict, examine.Proceed) else ()
+        given = (answer,) if queries else ()
+        decision = decide.decide(view, given)
+        outcome = settle.Outcome((decision.scale_to,)) if decision.scale_to is not None else None
+        settlement = settle.settle(view, decision, outcome)
+        done.append(scenario.Reconciled(view, queries, given, outcome, decision.scale_to, settlement))
+        status, history, replicas = settlement.status, settlement.history, decision.scale_to or replicas
+    return done
+
+
+def queue(length: int) -> ExternalSample:
+    return ExternalSample((length * 1000,), START)
+
+
+def record(folder: Path, done: Sequence[scenario.Reconciled]) -> list[dict[str, Any]]:
+    """The scenarios on disk after these reconciles."""
+
+    async def main() -> None:
+        journal = recording.Journal(folder, virtual.VirtualClock())
+        await journal.start()
+        for each in done:
+            journal.note(each)
+        await journal.stop()
+
+    virtual.run(main())
+    (file,) = folder.iterdir()
+    assert file.name == "shop.web.20260101T000000Z.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+LIFE = [queue(10), queue(45), AdapterError("the broker is away"), queue(90), queue(90), queue(0), queue(0)]
+
+
+def test_a_replay_decides_the_same(tmp_path: Path) -> None:
+    (written,) = record(tmp_path, life(LIFE, most=(10, 10, 10, 6)))
+    expected = [step.pop("expect") for step in written["steps"]]
+    assert replay.replay(written)["steps"] == expected
+    assert any(step["scaleTo"] for step in expected)
+    assert [("spec" in step) for step in written["steps"]] == [False, False, False, True, False, False, False]
+
+
+def test_the_file_is_whole_after_every_step(tmp_path: Path) -> None:
+    done = life(LIFE)
+    for count in range(1, len(done) + 1):
+        folder = tmp_path / str(count)
+        (written,) = record(folder, done[:count])
+        assert len(written["steps"]) == count
+
+
+def test_a_long_record_goes_on_in_the_next_line_with_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_LONGEST", 4)
+    written = record(tmp_path, life(LIFE))
+    assert [len(each["steps"]) for each in written] == [4, 3]
+    assert written[1]["history"]["recommendations"]
+    for each in written:
+        expected = [step.pop("expect") for step in each["steps"]]
+        assert replay.replay(each)["steps"] == expected
+
+
+def test_annotations_are_left_out(tmp_path: Path) -> None:
+    record(tmp_path, life(LIFE[:1]))
+    (file,) = tmp_path.iterdir()
+    assert "swordfish" not in file.read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    async def main() -> None:
+        await recording.Journal(tmp_path / "file", virtual.VirtualClock()).start()
+
+    with pytest.raises(recording.RecordError, match=r"cannot record to .*file"):
+        virtual.run(main())
