@@ -172,3 +172,19 @@ async def test_the_adapter_keeps_the_contract(broker, rabbit):
     ]
     answers = await testing.check_adapter(adapter(broker, rabbit), queries)
     assert [type(answer) for answer in answers] == [ExternalSample, AdapterError, AdapterError, AdapterError]
+
+
+async def test_a_queue_is_counted_as_of_now(broker, rabbit):
+    queue = await broker.declare("mine")
+    source = adapter(broker, rabbit, vhost="mine")
+    for count in range(5):
+        [answer] = await source.answer([depth(queue)])
+        assert value(answer) == count * 1_000
+        await broker.publish(queue, 1, "mine")
+
+
+async def test_a_few_queues_of_a_large_vhost_are_read(broker, rabbit):
+    source = adapter(broker, rabbit, vhost="many")
+    for _ in range(2):
+        answers = await source.answer([depth("q400"), depth("q401"), depth("q402")])
+        assert [value(answer) for answer in answers] == [0, 0, 0]

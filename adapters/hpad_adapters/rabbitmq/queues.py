@@ -2,7 +2,7 @@
 
 The list with `disable_stats` and `enable_queue_totals` (RabbitMQ 3.8) counts as of now and costs the broker least. A
 single queue has such totals since 3.13; before that its counts come from statistics that are up to five seconds old and
-absent until the first collection, so that the list is asked for that one name instead: counts of different ages, one
+absent until the first collection, so that the list is asked for those names instead: counts of different ages, one
 after the other, would look like a queue that drains and fills. HTTP API reference of the rabbitmq_management plugin.
 """
 
@@ -51,7 +51,7 @@ _PAGE = msgspec.json.Decoder(_Page)
 
 
 class Queues:
-    """Reads queues of one broker, and remembers which of its two sorts of counts it offers."""
+    """Reads queues of one broker, and remembers which sorts of counts it offers."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -60,20 +60,14 @@ class Queues:
 
     async def read(self, vhost: str, names: Collection[str]) -> dict[str, Queue]:
         """The queues of those names, by name; one that does not exist is absent. Raises AdapterError."""
-        if len(names) > FEW:
-            return await self._listed(vhost, names)
-        found = [await self._single(vhost, name) for name in names]
-        return {queue.name: queue for queue in found if queue is not None}
+        if len(names) <= FEW and self._single_totals:
+            found = [await self._single(vhost, name) for name in names]
+            if all(queue is None or queue.complete for queue in found):
+                return {queue.name: queue for queue in found if queue is not None}
+            self._single_totals = False
+        return await self._listed(vhost, names)
 
     async def _single(self, vhost: str, name: str) -> Queue | None:
-        if self._single_totals:
-            queue = await self._get_single(vhost, name)
-            if queue is None or queue.complete:
-                return queue
-            self._single_totals = False
-        return (await self._listed(vhost, (name,), only=name)).get(name)
-
-    async def _get_single(self, vhost: str, name: str) -> Queue | None:
         path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
         try:
             body = await self._broker.get(path, {**_TOTALS, **_COLUMNS}, vhost=vhost)
@@ -81,11 +75,11 @@ class Queues:
             return None
         return self._decoded(_QUEUE, body, "a queue")
 
-    async def _listed(self, vhost: str, names: Collection[str], only: str | None = None) -> dict[str, Queue]:
-        """Page through the vhost until all names are found. `only`: let the broker look for that name."""
+    async def _listed(self, vhost: str, names: Collection[str]) -> dict[str, Queue]:
+        """Page through the vhost until all names are found; for a few, the broker leaves out the other queues."""
         sought, found, page, pages = set(names), dict[str, Queue](), 1, 1
         while sought - found.keys() and page <= pages:
-            answer = await self._page(vhost, page, only)
+            answer = await self._page(vhost, page, _pattern(names))
             found.update((queue.name, queue) for queue in answer.items if queue.name in sought)
             page, pages = page + 1, answer.page_count
             if pages > MAX_PAGES:
@@ -94,17 +88,15 @@ class Queues:
                 )
         return found
 
-    async def _page(self, vhost: str, page: int, only: str | None) -> _Page:
-        answer = await self._get_page(vhost, page, only)
+    async def _page(self, vhost: str, page: int, pattern: Mapping[str, str]) -> _Page:
+        answer = await self._get_page(vhost, page, pattern)
         if self._list_parameters and answer.items and not any(queue.complete for queue in answer.items):
             self._list_parameters = {}
-            answer = await self._get_page(vhost, page, only)
+            answer = await self._get_page(vhost, page, pattern)
         return answer
 
-    async def _get_page(self, vhost: str, page: int, only: str | None) -> _Page:
-        parameters = {"page": str(page), "page_size": str(PAGE_SIZE), **self._list_parameters, **_COLUMNS}
-        if only is not None:
-            parameters |= {"name": f"^{re.escape(only)}$", "use_regex": "true"}
+    async def _get_page(self, vhost: str, page: int, pattern: Mapping[str, str]) -> _Page:
+        parameters = {"page": str(page), "page_size": str(PAGE_SIZE), **pattern, **self._list_parameters, **_COLUMNS}
         try:
             body = await self._broker.get(f"/api/queues/{quote(vhost, safe='')}", parameters, vhost=vhost)
         except NotFound:
@@ -116,3 +108,10 @@ class Queues:
             return decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise AdapterError(f"{self._broker} answered something else than {what}") from None
+
+
+def _pattern(names: Collection[str]) -> Mapping[str, str]:
+    """The parameters that select a few names; the broker ignores case, so what it gives is looked at again."""
+    if len(names) > FEW:
+        return {}
+    return {"name": f"^(?:{'|'.join(re.escape(name) for name in sorted(names))})$", "use_regex": "true"}
