@@ -5,7 +5,6 @@ Status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 
 
 import argparse
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -57,7 +56,7 @@ def _needed(arguments: Sequence[str]) -> Sequence[str]:
     """The commands whose files have to be read: the one that is called, else (for --help and mistakes) all."""
     if arguments and arguments[0] in COMMANDS:
         return arguments[:1]
-    return [name for name in COMMANDS if importlib.util.find_spec(f"hpad.cli.{name}")]
+    return COMMANDS
 
 
 def _expected(error: Exception) -> bool:

@@ -115,19 +115,29 @@ def _placed(document: Document, errors: tuple[FieldError, ...]) -> tuple[tuple[i
 
 
 def _configuration_errors(document: Document) -> Iterator[FieldError]:
-    from hpad import settings  # only here: HPAs are checked without it
+    """What is wrong with the daemon's own settings, and with those of the adapters that its sources name."""
+    from hpad import settings  # here, as HPAs are checked without them
+    from hpad.adapter import AdapterError
+    from hpad.gather import registry
 
     path = Path(document.file)
     if not path.is_file():
         yield FieldError(INVALID, "", "configuration is checked from a file, not from standard input")
         return
     try:
-        settings.load(path, {}, {})
+        found = settings.load(path, {}, {})
     except settings.SettingsError as error:
         for problem in error.problems:
             message = problem.removeprefix(f"{path}: ")
             field = message.partition(":")[0]
             yield FieldError(INVALID, field if field in document.value else "", message)
+        return
+    for source in found.sources:
+        try:
+            registry.decode(source, registry.adapter_class(source.adapter).Settings)
+        except AdapterError as error:
+            field = f"sources.{source.name}"
+            yield FieldError(INVALID, field, f"{field}: {error.message}")
 
 
 def _as_text(verdict: Verdict) -> None:

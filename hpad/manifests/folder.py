@@ -1,7 +1,8 @@
 """A folder of manifests as a source of HPAs, with the face of `hpad.kube.cache.Cache`.
 
 Nothing is lost by an error: while a document is broken, the HPA it last stood for stays as it was. Only a document
-that is gone from a file that can be read takes its HPA with it.
+that is gone takes its HPA with it, and only once two looks in a row did not find it: between them an editor may have
+been writing.
 """
 
 import asyncio
@@ -81,6 +82,7 @@ class Folder:
         self._poll_seconds = poll_seconds
         self._files: dict[str, _File] = {}
         self._held: dict[Key, _Held] = {}
+        self._missed: frozenset[Key] = frozenset()
         self._values: dict[Key, HorizontalPodAutoscaler] = {}
         self._callbacks: list[Callback] = []
         self._log = structlog.get_logger("hpad.manifests")
@@ -119,7 +121,7 @@ class Folder:
             return
         self._report_trouble(None)
         self._looked = self._clock.monotonic()
-        if files != self._files or not self.synced.is_set():
+        if files != self._files or self._missed or not self.synced.is_set():
             self._files = files
             self._settle()
         self.synced.set()
@@ -158,8 +160,9 @@ class Folder:
         for document in found:
             if hpas.is_hpa(document.value):
                 loaded.append(hpas.load(document, namespace=self._namespace, scale_to_zero=self._scale_to_zero))
-            elif not document.parsed:
-                faults.extend(Problem(document.file, document.line, "", fault) for fault in document.faults)
+            elif not isinstance(document.value, dict):
+                errors = document.faults or (hpas.not_an_object(document),)
+                faults.extend(Problem(document.file, document.line, "", error) for error in errors)
         return _File(stamp, tuple(loaded), tuple(faults))
 
     def _settle(self) -> None:
@@ -171,12 +174,20 @@ class Folder:
         for problem in fresh:
             self._log.warning("manifest_invalid", file=problem.file, line=problem.line, error=str(problem))
         self.errors = errors
+        self._miss(held)
         before, self._held = self._held, held
         for key in [*before, *(key for key in held if key not in before)]:
             old = before[key].hpa if key in before else None
             new = held[key].hpa if key in held else None
             if old is not new:
                 self._change(key, old, new)
+
+    def _miss(self, held: dict[Key, _Held]) -> None:
+        """Keep what was not found for the first time; the next look decides."""
+        missing = frozenset(self._held) - frozenset(held)
+        for key in missing - self._missed:
+            held[key] = self._held[key]
+        self._missed = missing - self._missed
 
     def _change(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:

@@ -13,6 +13,10 @@ from hpad.model.fields import FieldError, duplicate
 
 _TAG: Final = "tag:yaml.org,2002:"
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+_DEEPEST: Final = 200
+_COMPACT_NESTING: Final = re.compile(
+    r"(?:[-?][ \t]+){20}"
+)  # each sign opens a level; by indentation it takes far more text
 _SCALARS: Final = (
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", "[-+]?(?:0|[1-9][0-9]*|0[0-7]+|0o[0-7]+|0x[0-9a-fA-F]+)", "-+0123456789"),
@@ -37,6 +41,8 @@ for _name, _pattern, _first in _SCALARS:
 
 def documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
     """Each document with its tree of nodes; raises yaml.YAMLError where the text stops making sense."""
+    if text.count("[") + text.count("{") > _DEEPEST or _COMPACT_NESTING.search(text):
+        _refuse_depth(text)
     loader = Loader(text)
     try:
         while loader.check_node():
@@ -47,19 +53,39 @@ def documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
         loader.dispose()
 
 
-def duplicates(node: yaml.Node, path: str = "") -> Iterator[FieldError]:
-    """The fields that are given twice; the later one counts."""
+def _refuse_depth(text: str) -> None:
+    """Raise yaml.YAMLError for a text nested so deeply that the C loader, which recurses, might crash the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                raise yaml.YAMLError(f"nested more than {_DEEPEST} levels deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def duplicates(node: yaml.Node) -> Iterator[FieldError]:
+    """The fields that are given twice; the later one counts. An anchor's node is looked at once, however often used."""
+    return _duplicates(node, "", set())
+
+
+def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[FieldError]:
+    if id(node) in seen or isinstance(node, yaml.ScalarNode):
+        return
+    seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
-        seen = set()
+        names = set()
         for key, value in node.value:
-            here = f"{path}.{key.value}" if path else str(key.value)
-            if key.value in seen:
+            name = str(key.value)
+            here = f"{path}.{name}" if path else name
+            if name in names:
                 yield duplicate(here)
-            seen.add(key.value)
-            yield from duplicates(value, here)
+            names.add(name)
+            yield from _duplicates(value, here, seen)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            yield from duplicates(value, f"{path}[{index}]")
+            yield from _duplicates(value, f"{path}[{index}]", seen)
 
 
 def line_of(node: yaml.Node, path: str) -> int:

@@ -42,7 +42,7 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
 
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
     """The field's value has the wrong type; the API server fails to decode it."""
-    return FieldError(TYPE_INVALID, path, f"{path}: Invalid value: {shown(value)}: {detail}")
+    return FieldError(TYPE_INVALID, path, f"{f'{path}: ' if path else ''}Invalid value: {_outline(value)}: {detail}")
 
 
 def forbidden(path: str, detail: str) -> FieldError:
@@ -74,6 +74,15 @@ def shown(value: Any) -> str:
     if isinstance(value, Quantity):
         return quoted(str(value))
     return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _outline(value: Any) -> str:
+    """A value of the wrong type: of an object or a list only that it is one, for it may be of any size."""
+    if isinstance(value, dict):
+        return "{…}" if value else "{}"
+    if isinstance(value, list):
+        return "[…]" if value else "[]"
+    return shown(value)
 
 
 _ESCAPES: Final = {

@@ -121,6 +121,18 @@ def test_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.startswith(f"{path}:2: configuration: sync_period: 'fast' is not a duration")
 
 
+def test_configuration_of_an_adapter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hpad.yaml"
+    path.write_text("sources:\n  queues:\n    adapter: rabbitmq\n    url: 5\n  other: {adapter: nonsense}\n")
+    status, [row] = rows(capsys, str(path))
+    assert status == 1
+    assert [error["field"] for error in row["errors"]] == ["sources.queues", "sources.other"]
+    assert "url" in row["errors"][0]["message"]
+    assert 'there is no adapter "nonsense"' in row["errors"][1]["message"]
+    assert main(["check", str(path)]) == 1
+    assert capsys.readouterr().out.startswith(f"{path}:2: configuration: sources.queues: ")
+
+
 def test_an_hpa_that_lost_its_kind_is_not_taken_for_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

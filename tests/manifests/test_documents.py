@@ -1,6 +1,7 @@
 """Files with many documents: what is in them, and where."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,19 @@ def test_a_field_given_twice_is_a_fault() -> None:
     assert [fault.field for fault in found.faults] == ["b[0].c"]
     [found] = parse('{"a": 1, "a": 2}', ".json")
     assert [fault.field for fault in found.faults] == ["a"]
+
+
+def test_anchors_that_grow_without_end_are_harmless() -> None:
+    [found] = parse(
+        "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz"))
+    )
+    assert found.parsed
+    [found] = parse("a: &a {b: *a, c: 1, c: 2}\n")
+    assert [fault.field for fault in found.faults] == ["a.c"]
+    for sign in ("[", "{a: ", "- ", "? "):
+        [found] = parse(sign * 100_000)
+        assert [fault.message for fault in found.faults] == ["not valid YAML: nested more than 200 levels deep"]
+    assert not parse("[" * 100_000, ".json")[0].parsed
 
 
 def test_json_lines_go_on_after_a_broken_one() -> None:
