@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpad import process
+from hpad.cli.failure import Failure
 from hpad.lab.demo.pace import LEAST, USUAL
 
 DESCRIPTION = """\
@@ -47,7 +47,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
     parser.add_argument(
-        "--keep-logs", type=Path, metavar="DIR", help="keep what hpad and the programs wrote in this folder"
+        "--keep-logs",
+        type=Path,
+        metavar="DIR",
+        help="keep what hpad and the programs write in this folder, and a kubeconfig to look in with kubectl meanwhile",
     )
     parser.add_argument("-o", "--output", choices=("json",), help="json: one more line at the end, for machines")
     parser.set_defaults(run=run)
@@ -78,17 +81,20 @@ async def _play(args: argparse.Namespace) -> int:
     options = show.Options(halves, args.seconds, args.keep_logs)
     playing = asyncio.create_task(show.run(options, on))
     _stop_on_signals(playing)
+    played = None
     try:
         played = await playing
     except asyncio.CancelledError:
+        pass
+    except BrokenPipeError:
+        raise
+    except show.FAILURES as error:
+        raise Failure(f"the demo cannot be shown here: {error}") from error
+    finally:
         on.clear()
+    if played is None:
         print("stopped; nothing is left running", file=sys.stderr)
         return 130
-    except show.FAILURES as error:
-        on.clear()
-        print(f"hpad demo: cannot be shown here: {error}", file=sys.stderr)
-        return 1
-    on.clear()
     width, _ = screen.terminal_size()
     print("\n".join(report.text(played, width, ink)))
     if args.output == "json":
@@ -98,7 +104,10 @@ async def _play(args: argparse.Namespace) -> int:
 
 def _stop_on_signals(playing: "asyncio.Task[object]") -> None:
     """The first signal cancels, which takes everything down; further ones wait for that like everybody else."""
-    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if not playing.cancelling():
+            playing.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with contextlib.suppress(ValueError, RuntimeError):
-            loop.add_signal_handler(number, playing.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop)

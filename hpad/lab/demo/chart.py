@@ -22,16 +22,19 @@ class Point:
     reading: float | None = None
 
 
-def chart(points: Sequence[Point], width: int, style: Style, *, label: str = "", rows: int = MOST_ROWS) -> list[str]:
+def chart(
+    points: Sequence[Point], width: int, style: Style, *, label: str = "", rows: int = MOST_ROWS, span: float = 1.0
+) -> list[str]:
     """The lines of a chart `width` columns wide: bars of replicas, a time axis, and the metric as a small curve.
 
     One column stands for a slice of time and shows the most replicas and the highest reading in it, so that nothing
-    that was there for a moment is lost. `label` names the metric; no points give no lines.
+    that was there for a moment is lost. `label` names the metric; `span` is the least number of seconds on the
+    axis, and what is not there yet is left blank. No points give no lines.
     """
     if not points:
         return []
     columns = max(10, width - MARGIN - 1)
-    span = max(points[-1].at, 1.0)
+    span = max(points[-1].at, span)
     replicas = _columns(points, columns, span, lambda point: float(point.replicas))
     lines = [*_bars(replicas, rows, style), *_axis(columns, span, style)]
     if label:
@@ -44,12 +47,16 @@ def _columns(points: Sequence[Point], columns: int, span: float, value: Callable
     """One value a column: the highest of the points in its slice of time, or what the one before it left behind."""
     slices: list[list[float]] = [[] for _ in range(columns)]
     for point in points:
-        slices[min(columns - 1, int(point.at / span * columns))].append(value(point))
+        slices[_column(point.at, columns, span)].append(value(point))
     held, result = value(points[0]), []
-    for within in slices:
+    for within in slices[: _column(points[-1].at, columns, span) + 1]:
         result.append(max(within, default=held))
         held = within[-1] if within else held
-    return result
+    return result + [0.0] * (columns - len(result))
+
+
+def _column(at: float, columns: int, span: float) -> int:
+    return min(columns - 1, int(at / span * columns))
 
 
 def _bars(replicas: Sequence[float], rows: int, style: Style) -> list[str]:
@@ -72,7 +79,7 @@ def _axis(columns: int, span: float, style: Style) -> list[str]:
     step = next((each for each in SECONDS_A_TICK if each / span * columns >= NARROWEST_TICK), SECONDS_A_TICK[-1])
     line, numbers = ["─"] * columns, [" "] * (columns + NARROWEST_TICK)
     for seconds in range(0, int(span) + 1, step):
-        column = min(columns - 1, int(seconds / span * columns))
+        column = _column(seconds, columns, span)
         line[column] = "┴"
         text = f"{seconds} s"
         numbers[column : column + len(text)] = text

@@ -13,15 +13,15 @@ from hpad.lab.servers import ports
 
 NAME = "php-apache"
 TITLE = "hpad demo · a web server scaled by the CPU it uses"
-RATE = 10.0
-CPU_MS = 60
+RATE = 40.0
+CPU_MS = 15
 SEVERAL = 5
 """The formula gives 7 for 305 % over 50 %; a machine that is busy with other things may leave less CPU to measure."""
 
 
 async def show(stage: Stage, screen: Screen, pace: Pace) -> Result:
     """Run it; what goes wrong is the result's problem. Leaves no object and no process behind."""
-    half = Half(stage, screen, NAME, TITLE, "CPU", "%")
+    half = Half(stage, screen, NAME, TITLE, "CPU", "%", pace.spans[0])
     half.aside = lambda: _processes(stage.processes(NAME))
     times, problem = Times(), ""
     try:
@@ -36,7 +36,7 @@ async def _play(stage: Stage, half: Half, pace: Pace, times: Times) -> None:
     (port,) = ports.free(1)
     environment = {"PORT": str(port), "CPU_MS": str(CPU_MS)}
     await stage.apply(await asyncio.to_thread(documents.load, NAME, environment))
-    half.note("Deployment php-apache (1 replica, requests 200m) and its HPA (goal 50 % of that) are applied")
+    half.note("applied: Deployment php-apache (requests 200m of CPU), HPA (goal 50 %)")
     async with load.ready(port, RATE) as generator:
         await half.until(
             lambda moment: moment.processes == 1 and moment.reading is not None,
@@ -47,7 +47,7 @@ async def _play(stage: Stage, half: Half, pace: Pace, times: Times) -> None:
         await stage.next_metrics(NAME)
         await generator.begin()
         times.load = half.now
-        half.note(f"load on: {RATE:g} requests a second that cost {CPU_MS} ms of CPU each, however many share them")
+        half.note(f"load on: {RATE:g} requests a second, {CPU_MS} ms of CPU each")
         await half.until(
             lambda moment: moment.processes >= SEVERAL,
             pace.patience,

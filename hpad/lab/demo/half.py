@@ -40,7 +40,7 @@ class Times:
 class Half:
     """`name` is the name of the Deployment and of its HPA; `label` says in one word what the metric is.
 
-    `aside` is asked for one more line to show, each time.
+    `span` is how many seconds it should take, for the axis of the chart; `aside` is asked for one more line each time.
     """
 
     stage: Stage
@@ -49,6 +49,7 @@ class Half:
     title: str
     label: str
     unit: str = ""
+    span: float = 1.0
     aside: Callable[[], str] = str
     points: list[Point] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
@@ -143,12 +144,20 @@ class Half:
         before, self._wanted = self._wanted, moment.wanted or self._wanted
         if before is not None and self._wanted is not None and before != self._wanted:
             self.rescales.append(Rescale(moment.at, before, self._wanted, moment.targets, self._sentence))
-            self._shown = float("-inf")
+            self.note(self._sentence)
 
     def _show(self, hpa: HorizontalPodAutoscaler | None) -> None:
         rows = [table.row(hpa, self.stage.clock.now())] if hpa else []
         frame = Frame(
-            self.title, self.now, rows, self._sentence, self.aside(), self.notes, self.points, self.chart_label()
+            title=self.title,
+            at=self.now,
+            rows=rows,
+            decision=self._sentence,
+            aside=self.aside(),
+            notes=self.notes,
+            points=self.points,
+            label=self.chart_label(),
+            span=self.span,
         )
         self.screen.show(frame)
 

@@ -20,4 +20,9 @@ class Pace:
     def of(cls, seconds: float) -> "Pace":
         """The pace at which both halves together take about `seconds`; the least is what the HPAs' windows need."""
         share = max(LEAST, seconds) / USUAL
-        return cls(rest=3 * share, hold=18 * share, task=4 * share)
+        return cls(rest=3 * share, hold=20 * share, task=4 * share)
+
+    @property
+    def spans(self) -> tuple[float, float]:
+        """How long each half should take, with the windows that its HPA's behavior sets."""
+        return 22 + 2 * self.rest + self.hold, 12 + 2 * self.rest + 5 * self.task

@@ -14,7 +14,7 @@ from hpad.lab.demo.stage import Stage
 NAME, QUEUE = "worker", "worker_tasks"
 TITLE = "hpad demo · RabbitMQ consumers scaled by the depth of their queue"
 MESSAGES, AT_REST, AT_PEAK = 80, 3, 16
-FORMULA = "the goal is of type Value: ceil(3 × 80/15) = 16. AverageValue would divide first: ceil(80/15) = 6"
+FORMULA = "goal of type Value: ceil(3 × 80/15) = 16; AverageValue would be ceil(80/15) = 6"
 
 
 async def show(stage: Stage, screen: Screen, pace: Pace, url: str, ready: asyncio.Future[None]) -> Result:
@@ -22,7 +22,7 @@ async def show(stage: Stage, screen: Screen, pace: Pace, url: str, ready: asynci
 
     Leaves no object and no process behind.
     """
-    half = Half(stage, screen, NAME, TITLE, "queue")
+    half = Half(stage, screen, NAME, TITLE, "queue", span=pace.spans[1])
     times, problem, consumers = Times(), "", 0
     try:
         await _started(half, ready)
@@ -54,7 +54,7 @@ async def _play(stage: Stage, half: Half, broker: Broker, pace: Pace, url: str, 
 
     environment = {"AMQP_URL": url, "QUEUE": QUEUE, "TASK_SECONDS": f"{pace.task:.1f}"}
     await stage.apply(await asyncio.to_thread(documents.load, NAME, environment))
-    half.note("Deployment worker (3 replicas) and its HPA (queue_messages, goal 15) are applied")
+    half.note("applied: Deployment worker, HPA (External queue_messages, goal 15)")
     await half.until(
         lambda moment: consumers(AT_REST, moment) and moment.reading is not None,
         pace.patience,
@@ -63,7 +63,7 @@ async def _play(stage: Stage, half: Half, broker: Broker, pace: Pace, url: str, 
     await half.wait(pace.rest)
     await broker.publish(MESSAGES)
     times.load = half.now
-    half.note(f"{MESSAGES} messages sent; one takes a worker {pace.task:.1f} s, and counts until it is acknowledged")
+    half.note(f"{MESSAGES} messages sent; each takes {pace.task:.1f} s and counts until it is acknowledged")
     half.note(FORMULA)
     await half.until(
         lambda moment: consumers(AT_PEAK, moment),

@@ -1,5 +1,6 @@
 """What was seen, at the end: for people as text and charts, for machines as one object."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,21 +66,24 @@ def text(report: Report, width: int, style: Style) -> list[str]:
     lines: list[str] = []
     for result in report.results:
         lines += ["", style.bold(result.heading), *chart.chart(result.points, width, style, label=result.label)]
-    lines += ["", style.bold("What was seen")]
-    for result in report.results:
-        lines += _result(result, style)
-    decisions = sum(result.decisions for result in report.results)
-    per_decision = f", {report.requests / decisions:.1f} a decision" if decisions else ""
-    lines += [
-        f"  {decisions} decisions in {report.seconds:.0f} s, {report.requests} requests to the API server{per_decision}"
-        " (manifests, watches and metrics included)"
-    ]
+    if report.results:
+        lines += ["", style.bold("What was seen"), *_seen(report, width, style)]
     if report.skipped:
-        lines += ["", report.skipped]
-    return [*lines, "", _verdict(report, style)]
+        lines += ["", *textwrap.wrap(report.skipped, width)]
+    return [*lines, "", *_verdict(report, width, style)]
 
 
-def _result(result: Result, style: Style) -> list[str]:
+def _seen(report: Report, width: int, style: Style) -> list[str]:
+    lines = [line for result in report.results for line in _result(result, width, style)]
+    decisions = sum(result.decisions for result in report.results)
+    per_decision = f" ({report.requests / decisions:.1f} a decision)" if decisions else ""
+    total = (
+        f"  {decisions} decisions in {report.seconds:.0f} s, {report.requests} requests to the API server{per_decision}"
+    )
+    return [*lines, *_wrapped(total, width, 2)]
+
+
+def _result(result: Result, width: int, style: Style) -> list[str]:
     path = " → ".join(str(count) for count in (result.start, result.peak, result.end))
     facts = [f"from {result.reading}"] if result.reading else []
     if result.reacted is not None:
@@ -87,22 +91,27 @@ def _result(result: Result, style: Style) -> list[str]:
     if result.peaked is not None:
         facts.append(f"{result.peak} running after {result.peaked:.1f} s")
     if result.consumers is not None:
-        facts.append(f"{result.consumers} consumers counted by the broker")
+        facts.append(f"{result.consumers} consumers by the broker's own count")
     if result.returned is not None:
-        facts.append(f"back {result.returned:.1f} s after it was over")
-    lines = [f"  {style.bold(result.name)}  {path} replicas: {', '.join(facts)}"]
-    lines += [
-        f"    {style.dim(clock_time(each.at))}  {each.before} → {each.after}  {each.sentence}"
-        for each in result.rescales
-    ]
+        facts.append(f"back at {result.end} {result.returned:.1f} s after the load was over")
+    head = f"  {style.bold(result.name)}  {path} replicas"
+    lines = [head, *_wrapped(f"    {', '.join(facts)}", width, 4)]
+    for each in result.rescales:
+        lines += _wrapped(f"    {clock_time(each.at)}  {each.sentence}", width, 10)
     return lines
 
 
-def _verdict(report: Report, style: Style) -> str:
-    problems = [f"{result.name}: {result.problem}" for result in report.results if result.problem]
+def _wrapped(text: str, width: int, indent: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=" " * indent)
+
+
+def _verdict(report: Report, width: int, style: Style) -> list[str]:
+    problems = [f"✗ {result.name}: {result.problem}" for result in report.results if result.problem]
+    if not report.results:
+        problems = ["✗ there was nothing to show"]
     if problems:
-        return "\n".join(style.bad(f"✗ {problem}") for problem in problems)
-    return style.good("✓ the replicas followed the load, up and back down")
+        return [style.bad(line) for problem in problems for line in _wrapped(problem, width, 2)]
+    return [style.good(line) for line in _wrapped("✓ the replicas followed the load, up and back down", width, 2)]
 
 
 def machine(report: Report) -> dict[str, Any]:

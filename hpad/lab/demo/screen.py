@@ -1,7 +1,7 @@
 """Where frames go: redrawn in place on a terminal, or printed as blocks when something changed."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
 from hpad.lab.demo import view
@@ -10,6 +10,7 @@ from hpad.lab.demo.view import Frame, Note
 
 SECONDS_BETWEEN_BLOCKS = 3.0
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+ERASE_REST = "\x1b[K"
 WIDEST = 110
 
 Size = Callable[[], tuple[int, int]]
@@ -19,6 +20,11 @@ def terminal_size() -> tuple[int, int]:
     """Columns (at most `WIDEST`: longer lines are hard to read) and lines of the terminal, 80 by 24 where unknown."""
     size = shutil.get_terminal_size()
     return max(40, min(size.columns, WIDEST)), max(10, size.lines)
+
+
+def up(lines: int) -> str:
+    """The cursor to the beginning of the line that many above."""
+    return f"\x1b[{lines}F" if lines else ""
 
 
 class Screen(Protocol):
@@ -43,18 +49,19 @@ class Terminal:
     def show(self, frame: Frame) -> None:
         width, height = self._size()
         lines = view.live(frame, width, height, self._style)
-        self._out.write(HIDE_CURSOR + self._home() + "\n".join(lines) + "\n")
-        self._out.flush()
+        self._redraw(HIDE_CURSOR, lines)
         self._drawn = len(lines)
 
     def clear(self) -> None:
-        self._out.write(self._home() + SHOW_CURSOR)
-        self._out.flush()
+        self._redraw(SHOW_CURSOR, [])
         self._drawn = 0
 
-    def _home(self) -> str:
-        """Back to where the frame began, and everything below it gone."""
-        return f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
+    def _redraw(self, cursor: str, lines: Sequence[str]) -> None:
+        """Line over line: erasing the screen at once would flicker, and fill the scrollback of some terminals."""
+        spare = max(0, self._drawn - len(lines))
+        text = up(self._drawn) + "".join(f"{line}{ERASE_REST}\n" for line in lines)
+        self._out.write(cursor + text + f"{ERASE_REST}\n" * spare + up(spare))
+        self._out.flush()
 
 
 class Blocks:

@@ -8,7 +8,9 @@ from hpad.lab.demo import chart, table
 from hpad.lab.demo.chart import Point
 from hpad.lab.demo.style import Style
 
-NOTES_SHOWN = 3
+NOTES_SHOWN = 4
+DECISION_LINES = 2
+CHART_FOOT = 3
 INDENT = "  "
 
 
@@ -25,7 +27,8 @@ class Frame:
     """One moment of one half.
 
     `rows` are the cells of the table, `decision` the last decision as one sentence, `aside` what the machine itself
-    says (the processes, the broker), `label` names the metric in the chart.
+    says (the processes, the broker), `label` names the metric in the chart, `span` is how many seconds the half should
+    take.
     """
 
     title: str
@@ -36,6 +39,7 @@ class Frame:
     notes: Sequence[Note]
     points: Sequence[Point]
     label: str
+    span: float = 1.0
 
 
 def clock_time(seconds: float) -> str:
@@ -49,12 +53,12 @@ def live(frame: Frame, width: int, height: int, style: Style) -> list[str]:
 
     Never more than `height` - 1 lines (the cursor needs one) and never wider than `width`; the chart gives way first.
     """
-    top = [*_title(frame, width, style), "", *_table(frame, width, style), *_words(frame, width, style), ""]
+    words = _words(frame, width, style)
+    top = [*_title(frame, width, style), *_table(frame, width, style), *words]
+    top += [""] * (DECISION_LINES + 2 - len(words))
     notes = [*_notes(frame, width, style), ""]
-    room = height - 1 - len(top) - len(notes) - 3
-    drawn = (
-        chart.chart(frame.points, width, style, label=frame.label, rows=min(chart.MOST_ROWS, room)) if room > 0 else []
-    )
+    rows = min(chart.MOST_ROWS, height - 1 - len(top) - len(notes) - CHART_FOOT)
+    drawn = chart.chart(frame.points, width, style, label=frame.label, rows=rows, span=frame.span) if rows > 0 else []
     return [*top, *notes, *drawn][: max(1, height - 1)]
 
 
@@ -81,7 +85,7 @@ def _table(frame: Frame, width: int, style: Style) -> list[str]:
 def _words(frame: Frame, width: int, style: Style) -> list[str]:
     """The decision, wrapped to at most two lines, and the aside."""
     room = max(20, width - len(INDENT))
-    decision = textwrap.wrap(frame.decision, room, max_lines=2, placeholder=" …")
+    decision = textwrap.wrap(frame.decision, room, max_lines=DECISION_LINES, placeholder=" …")
     aside = textwrap.wrap(frame.aside, room, max_lines=1, placeholder=" …")
     return [*(INDENT + style.reading(line) for line in decision), *(INDENT + style.dim(line) for line in aside)]
 

@@ -12,7 +12,7 @@ import sys
 
 from hpad.clock import Clock, SystemClock
 
-MOST_WAITING = 12
+MOST_WAITING = 20
 PATIENCE = 10.0
 REQUEST = b"GET / HTTP/1.0\r\nHost: php-apache\r\n\r\n"
 

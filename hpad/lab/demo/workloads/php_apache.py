@@ -13,7 +13,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
 
-ROOTS_AT_ONCE = 2000
+ROOTS_AT_ONCE = 500
 
 
 def burn(seconds: float) -> None:
