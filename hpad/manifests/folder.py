@@ -8,7 +8,7 @@ been writing.
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -159,7 +159,8 @@ class Folder:
         faults: list[Problem] = []
         for document in found:
             if hpas.is_hpa(document.value):
-                loaded.append(hpas.load(document, namespace=self._namespace, scale_to_zero=self._scale_to_zero))
+                each = hpas.load(document, namespace=self._namespace, scale_to_zero=self._scale_to_zero)
+                loaded.append(replace(each, hpa=None if each.hpa is None else _digested(each.hpa)))
             elif not isinstance(document.value, dict):
                 errors = document.faults or (hpas.not_an_object(document),)
                 faults.extend(Problem(document.file, document.line, "", error) for error in errors)
@@ -225,7 +226,7 @@ class Folder:
             claimed[key] = loaded
             before = self._held.get(key)
             if loaded.hpa is not None and not errors:
-                held[key] = _Held(_versioned(loaded.hpa, before.hpa if before else None), document.file)
+                held[key] = _Held(_numbered(loaded.hpa, before.hpa if before else None), document.file)
             elif before is not None:
                 held[key] = before
         return [Problem(document.file, document.line_of(error.field), str(loaded), error) for error in errors]
@@ -247,12 +248,17 @@ def _stamp(path: Path) -> _Stamp:
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _versioned(hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler | None) -> HorizontalPodAutoscaler:
-    """The HPA with a resourceVersion of its content, a generation and no status; the one before if nothing changed."""
+def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """The HPA without a status, a digest of its content as its resourceVersion."""
     hpa = msgspec.structs.replace(hpa, status=HorizontalPodAutoscalerStatus())
-    digest = hashlib.blake2b(msgspec.json.encode(hpa, enc_hook=api.enc_hook, order="sorted"), digest_size=8).hexdigest()
-    if before is not None and before.metadata.resource_version == digest:
+    content = msgspec.json.encode(hpa, enc_hook=api.enc_hook, order="sorted")
+    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+    return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, resource_version=digest))
+
+
+def _numbered(hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler | None) -> HorizontalPodAutoscaler:
+    """The HPA with a generation one above the one before; the one before itself if nothing changed."""
+    if before is not None and before.metadata.resource_version == hpa.metadata.resource_version:
         return before
     generation = before.metadata.generation + 1 if before is not None else 1
-    metadata = msgspec.structs.replace(hpa.metadata, resource_version=digest, generation=generation)
-    return msgspec.structs.replace(hpa, metadata=metadata)
+    return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, generation=generation))

@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_left_out_and_named(
     assert errors[0].startswith(
         f"{broken}:8: HorizontalPodAutoscaler default/web: spec.metrics: Forbidden: autoscaling/v1"
     )
-    assert errors[1].startswith(f"{broken}:13: : Invalid value") or "must be an object" in errors[1]
+    assert errors[1].startswith(f"{broken}:13: Invalid value: […]: must be an object with apiVersion, kind")
     assert "not valid YAML" in errors[2]
     assert errors[3] == "hpad: skipped 1 document of other kinds"
 
