@@ -1,0 +1,1 @@
+"""What is remembered per HPA, and what is recorded."""

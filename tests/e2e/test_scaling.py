@@ -48,10 +48,10 @@ async def test_a_container_without_a_request_stops_all_scaling_and_is_named(worl
     world.load("web", 500)
     world.hpa("web")
     await world.hpad()
-    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "False")
-    _, reason, message = world.condition("web", "ScalingActive")
+    await world.until(lambda: "missing request" in world.condition("web", "ScalingActive")[2])
+    active, reason, message = world.condition("web", "ScalingActive")
     pod = next(name for name in (pod["metadata"]["name"] for pod in world.pods("web")) if name in message)
-    assert reason == "FailedGetResourceMetric"
+    assert (active, reason) == ("False", "FailedGetResourceMetric")
     assert f"missing request for cpu in container app of Pod {pod}" in message
     await world.until(
         lambda: {"FailedGetResourceMetric", "FailedComputeMetricsReplicas"} <= {e[0] for e in world.events("web")}

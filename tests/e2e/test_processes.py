@@ -1,0 +1,70 @@
+"""Real CPU of real processes."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpad import app, settings
+from hpad.kube import config
+from hpad.lab.cluster import Cluster
+from hpad.model.tunables import Tunables
+
+WORKER = """
+import pathlib, sys, time
+busy = pathlib.Path(sys.argv[1])
+while True:
+    until = time.monotonic() + (0.02 if busy.exists() else 0)
+    while time.monotonic() < until:
+        pass
+    time.sleep(0.08)
+"""
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster(sampling_seconds=0.5, grace_seconds=1) as made:
+        yield made
+
+
+@pytest.mark.cluster
+async def test_processes_that_burn_cpu_get_company_and_lose_it_again(cluster: Cluster, tmp_path: Path) -> None:
+    """Scenario 2, with usage read from the process tree: each worker burns about 200m of the 50m it may."""
+    busy = tmp_path / "busy"
+    await asyncio.to_thread(busy.touch)
+    container = {
+        "name": "app",
+        "command": [sys.executable, "-c", WORKER, str(busy)],
+        "resources": {"requests": {"cpu": "100m"}},
+    }
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    head = {"metadata": {"name": "web"}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", **head, "spec": spec})
+    target = {"type": "Utilization", "averageUtilization": 50}
+    hpa = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "maxReplicas": 3,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 1}},
+    }
+    cluster.apply({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **head, "spec": hpa})
+    told = settings.Settings(
+        sync_period=timedelta(seconds=0.5),
+        listen=None,
+        tunables=Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0)),
+    )
+    async with app.App(told, cluster_config=config.ClusterConfig(server=cluster.url)):
+        await _until(cluster, 3)
+        assert len(cluster.pids()) >= 1
+        await asyncio.to_thread(busy.unlink)
+        await _until(cluster, 1)
+
+
+async def _until(cluster: Cluster, replicas: int) -> None:
+    async with asyncio.timeout(30):
+        while (cluster.get("deployments", "web") or {})["spec"]["replicas"] != replicas:  # noqa: ASYNC110  # a state
+            await asyncio.sleep(0.05)
