@@ -1,0 +1,221 @@
+"""A number out of a JSON document that some HTTP endpoint serves.
+
+The operator writes down where the document is and where in it the number stands. An HPA's author chooses a metric by
+its name, and may give values to those parameters of the URL that the operator listed.
+"""
+
+import asyncio
+import re
+import ssl
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import yarl
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Quantity, Query
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(\*)\]")
+_CHUNK = 1 << 16
+_INT64 = range(-(2**63), 2**63)
+
+Step = str | int | None
+
+
+class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a metric's number is.
+
+    url: the document. path: the number in it: names with dots between, [0] for an element of a list, [*] for each of
+    its elements (whose values count together), such as "queues[0].depth" or "shards[*].backlog"; empty for a document
+    that is but a number. params: the labels that the metric's selector must give, sent as parameters of the URL.
+    """
+
+    url: str
+    path: str = ""
+    params: list[str] = []
+
+    def __post_init__(self) -> None:
+        parts = urllib.parse.urlsplit(self.url)
+        if "@" in parts.netloc:
+            raise ValueError("url: leave credentials out of it; write header_files: {Authorization: …}")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
+            raise ValueError(f'url: {self.url!r} is not of the form "http://host/path"')
+        steps(self.path)
+
+
+class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """metrics: name -> where it is.
+
+    headers: sent with each request; header_files: name -> file that holds the value, read for each batch.
+    ca: a PEM file to trust instead of the system's; insecure: trust any certificate. max_bytes: a larger document is
+    refused.
+    """
+
+    metrics: dict[str, Metric]
+    headers: dict[str, str] = {}
+    header_files: dict[str, str] = {}
+    ca: str = ""
+    insecure: bool = False
+    max_bytes: int = 1 << 20
+
+    def __repr__(self) -> str:
+        return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
+
+
+class HttpJson:
+    """External metrics from JSON documents; each document is fetched once per batch."""
+
+    serves = frozenset({EXTERNAL})
+    Settings = HttpJsonSettings
+
+    def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
+        self._settings = settings
+        self._context = context
+        self._tls: ssl.SSLContext | bool | None = None
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Every number, or why there is none."""
+        urls = [self._url(query) for query in queries]
+        wanted = list(dict.fromkeys(url for url in urls if isinstance(url, str)))
+        headers = await asyncio.to_thread(self._headers)
+        documents = dict(
+            zip(wanted, await asyncio.gather(*(self._document(url, headers) for url in wanted)), strict=True)
+        )
+        return [
+            url if isinstance(url, AdapterError) else self._sample(query, documents[url])
+            for query, url in zip(queries, urls, strict=True)
+        ]
+
+    async def aclose(self) -> None:
+        """Nothing to let go of: the session is hpad's."""
+
+    def _url(self, query: Query) -> str | AdapterError:
+        metric = self._settings.metrics.get(query.name)
+        if metric is None:
+            known = ", ".join(self._settings.metrics)
+            return AdapterError(f'there is no metric "{query.name}"; there are {known}', "spec")
+        given: dict[str, str] = {}
+        for term in query.selector.requirements if query.selector is not None else ():
+            if term.operator.value not in ("=", "==") or term.key not in metric.params:
+                listed = ", ".join(f"{name}=…" for name in metric.params) or "no selector"
+                return AdapterError(f'metric "{query.name}" cannot be selected by "{term}"; it takes {listed}', "spec")
+            given[term.key] = term.values[0]
+        missing = [name for name in metric.params if name not in given]
+        if missing:
+            return AdapterError(f'metric "{query.name}" needs a selector with {missing[0]}=…', "spec")
+        if not given:
+            return metric.url
+        return f"{metric.url}{'&' if '?' in metric.url else '?'}{urllib.parse.urlencode(given)}"
+
+    def _headers(self) -> dict[str, str] | AdapterError:
+        headers = dict(self._settings.headers)
+        for name, file in self._settings.header_files.items():
+            try:
+                headers[name] = Path(file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError):
+                return AdapterError(f"header_files: {name}: {file} cannot be read")
+        if any(character in text for text in headers.values() for character in "\r\n\0"):
+            return AdapterError("headers: a value holds a line break, so that no header can carry it")
+        try:
+            self._tls = self._tls if self._tls is not None else self._made_tls()
+        except (OSError, ssl.SSLError):
+            return AdapterError(f"ca: {self._settings.ca} cannot be used")
+        return headers
+
+    def _made_tls(self) -> ssl.SSLContext | bool:
+        if self._settings.insecure:
+            return False
+        return ssl.create_default_context(cafile=self._settings.ca) if self._settings.ca else True
+
+    async def _document(self, url: str, headers: Mapping[str, str] | AdapterError) -> Any:
+        """The decoded document, or an AdapterError."""
+        if isinstance(headers, AdapterError):
+            return headers
+        where = urllib.parse.urlsplit(url)._replace(query="").geturl()
+        tls = self._tls if self._tls is not None else True
+        target = yarl.URL(url, encoded=True)
+        try:
+            async with self._context.http.get(target, headers=headers, ssl=tls, allow_redirects=False) as response:
+                if response.status != 200:
+                    return AdapterError(f"{where} answers {response.status}")
+                body = await self._body(response)
+            return AdapterError(f"{where} answers more than max_bytes") if body is None else msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            return AdapterError(f"{where} answers no JSON")
+        except TimeoutError:
+            return AdapterError(f"{where} did not answer in time")
+        except (aiohttp.ClientError, OSError) as error:
+            return AdapterError(f"{where} cannot be read: {type(error).__name__}")
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes | None:
+        body = bytearray()
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            body += chunk
+            if len(body) > self._settings.max_bytes:
+                return None
+        return bytes(body)
+
+    def _sample(self, query: Query, document: Any) -> Answer:
+        if isinstance(document, AdapterError):
+            return document
+        path = self._settings.metrics[query.name].path
+        try:
+            values = tuple(_milli(value) for value in _found(document, steps(path)))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            return AdapterError(
+                f'metric "{query.name}": there is no number at "{path}" of the document: {_reason(error)}'
+            )
+        if not values:
+            return AdapterError(f'metric "{query.name}": the list at "{path}" of the document is empty')
+        return ExternalSample(values, self._context.clock.now())
+
+
+def steps(path: str) -> list[Step]:
+    """A path taken apart: names, positions, and None for every element. Raises ValueError."""
+    found: list[Step] = []
+    position = 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None or (match.start() == 0 and match.group().startswith(".")):
+            raise ValueError(f'path: {path!r} is not of the form "queues[0].depth"')
+        found.append(match[1] if match[1] else int(match[2]) if match[2] else None)
+        position = match.end()
+    return found
+
+
+def _found(document: Any, path: Sequence[Step]) -> list[Any]:
+    """The values at the end of the path; raises KeyError, IndexError, TypeError where it does not lead on."""
+    values = [document]
+    for step in path:
+        if step is None:
+            values = [element for value in values for element in _list(value)]
+        elif isinstance(step, int):
+            values = [_list(value)[step] for value in values]
+        else:
+            values = [value[step] for value in values]
+    return values
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _milli(value: Any) -> int:
+    """Thousandths of a JSON number, or of a number in quotes; raises ValueError, TypeError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError
+    milli = Quantity.parse(value).milli()
+    if milli not in _INT64:
+        raise ValueError
+    return milli
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"no {error.args[0]!r}"
+    return "the list is too short" if isinstance(error, IndexError) else "what is there is something else"

@@ -1,0 +1,59 @@
+"""Numbers from a file: the smallest adapter there is, for a start of one's own, and for scaling by hand or by script.
+
+The file is YAML or JSON, name -> number or quantity: `{queue_depth: 80, load: 1500m}`. It is read for every batch.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from hpad.adapter import (
+    EXTERNAL,
+    AdapterError,
+    Answer,
+    Context,
+    ExternalSample,
+    Quantity,
+    QuantityError,
+    Query,
+    Sample,
+    one_by_one,
+)
+
+
+class Static:
+    """External metrics whose values stand in a file."""
+
+    serves = frozenset({EXTERNAL})
+
+    class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """file: where the numbers are."""
+
+        file: str
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self._file = Path(settings.file)
+        self._clock = context.clock
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """The numbers as they are now; a name that is not there, or is no number, is an error."""
+        try:
+            numbers = yaml.safe_load(await asyncio.to_thread(self._file.read_bytes))
+        except (OSError, yaml.YAMLError) as error:
+            raise AdapterError(f"{self._file} cannot be read: {type(error).__name__}") from None
+
+        async def number(query: Query) -> Sample:
+            if not isinstance(numbers, dict) or query.name not in numbers:
+                raise AdapterError(f'{self._file} holds no "{query.name}"', "spec")
+            try:
+                return ExternalSample((Quantity.parse(numbers[query.name]).milli(),), self._clock.now())
+            except QuantityError:
+                raise AdapterError(f'{self._file}: "{query.name}" is {numbers[query.name]!r}, not a number') from None
+
+        return await one_by_one(queries, number)
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,249 @@
+"""Lists and streams of a real Redis."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trustme
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.lab.servers import ports
+from hpad_adapters import redis
+from hpad_adapters.redis import Redis
+
+PROGRAM = shutil.which("redis-server")
+needs_redis = pytest.mark.skipif(
+    PROGRAM is None, reason="redis-server is missing: install Debian's package redis-server"
+)
+PASSWORD = "s3cr3t"
+
+
+class Server:
+    """A redis-server of one's own: `port` for plain text, `tls_port` for TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        assert PROGRAM is not None
+        self.port, self.tls_port = ports.free(2)
+        self.ca = folder / "ca.pem"
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.ca)
+        issued = authority.issue_cert("127.0.0.1")
+        issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+        issued.private_key_pem.write_to_path(folder / "key.pem")
+        options = {
+            "bind": "127.0.0.1",
+            "port": self.port,
+            "tls-port": self.tls_port,
+            "tls-ca-cert-file": self.ca,
+            "tls-cert-file": folder / "cert.pem",
+            "tls-key-file": folder / "key.pem",
+            "tls-auth-clients": "no",
+            "requirepass": PASSWORD,
+            "dir": folder,
+            "save": "''",
+        }
+        (folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
+        with (folder / "log").open("wb") as log:
+            self._process = subprocess.Popen([PROGRAM, folder / "redis.conf"], stdout=log, stderr=log)
+
+    def fill(self) -> None:
+        """Wait for the server, and put into it what the tests ask for."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                self._send()
+                return
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _send(self) -> None:
+        commands: list[tuple[str, ...]] = [("AUTH", PASSWORD)]
+        commands += [("RPUSH", "jobs", f"job {number}") for number in range(80)]
+        commands += [("RPUSH", "jobs:mail", "one"), ("SET", "text", "x")]
+        commands += [("XADD", "orders", "*", "number", str(number)) for number in range(7)]
+        commands += [("XGROUP", "CREATE", "orders", "shop", "0")]
+        commands += [("XREADGROUP", "GROUP", "shop", "me", "COUNT", "3", "STREAMS", "orders", ">")]
+        commands += [("XGROUP", "CREATE", "orders", "idle", "0"), ("SELECT", "1"), ("RPUSH", "jobs", "elsewhere")]
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(b"".join(map(redis.encoded, (*commands, ("QUIT",)))))
+            received = b""
+            while chunk := connection.recv(1 << 16):
+                received += chunk
+        assert b"\r\n-" not in b"\r\n" + received
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("redis"))
+    made.fill()
+    yield made
+    made.stop()
+
+
+async def ask(url: str, *asked: Any, **options: Any) -> list[Answer]:
+    """The answers; an error of the whole batch is that of each query."""
+    settings = msgspec.convert({"url": url, "password": PASSWORD, **options}, Redis.Settings)
+    async with testing.context("redis") as context:
+        try:
+            return await Redis(settings, context).answer(asked)
+        except AdapterError as error:
+            return [error] * len(asked)
+
+
+def message(answer: Answer) -> str:
+    assert isinstance(answer, AdapterError)
+    assert PASSWORD not in answer.message
+    return answer.message
+
+
+def values(answers: list[Answer]) -> list[tuple[int, ...] | None]:
+    return [answer.values if isinstance(answer, ExternalSample) else None for answer in answers]
+
+
+@needs_redis
+@pytest.mark.redis
+class TestServer:
+    async def test_what_waits(self, server: Server) -> None:
+        answers = await ask(
+            f"redis://127.0.0.1:{server.port}",
+            testing.external("redis_list_length", "key=jobs"),
+            testing.external("redis_stream_length", "key=orders"),
+            testing.external("redis_stream_pending", "key=orders,group=shop"),
+            testing.external("redis_stream_pending", "key=orders,group=idle"),
+            testing.external("redis_list_length", "key=gone"),
+        )
+        assert values(answers) == [(80_000,), (7000,), (3000,), (0,), (0,)]
+
+    async def test_databases(self, server: Server) -> None:
+        answers = await ask(f"redis://127.0.0.1:{server.port}/1", testing.external("redis_list_length", "key=jobs"))
+        assert values(answers) == [(1000,)]
+
+    async def test_keys_that_no_label_can_hold(self, server: Server) -> None:
+        asked = [testing.external("redis_list_length", f"key={key}") for key in ("mail", "jobs")]
+        url = f"redis://127.0.0.1:{server.port}"
+        answers = await ask(url, *asked, keys={"mail": "jobs:mail"})
+        assert values(answers) == [(1000,), (80_000,)]
+        answers = await ask(url, *asked, keys={"mail": "jobs:mail"}, only_keys=True)
+        assert values(answers) == [(1000,), None]
+
+    async def test_each_fault_has_its_own_text(self, server: Server) -> None:
+        gone, group, text, stream = await ask(
+            f"redis://127.0.0.1:{server.port}",
+            testing.external("redis_stream_length", "key=gone"),
+            testing.external("redis_stream_pending", "key=orders,group=nobody"),
+            testing.external("redis_list_length", "key=text"),
+            testing.external("redis_list_length", "key=orders"),
+        )
+        assert "there is no stream" in message(gone)
+        assert "NOGROUP" in message(group)
+        assert "is a string, no list" in message(text)
+        assert "is a stream, no list" in message(stream)
+
+    async def test_a_missing_stream_is_zero_when_asked(self, server: Server) -> None:
+        asked = testing.external("redis_stream_pending", "key=gone,group=shop")
+        answers = await ask(f"redis://127.0.0.1:{server.port}", asked, missing_stream="zero")
+        assert values(answers) == [(0,)]
+
+    async def test_passwords(self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        url, asked = f"redis://127.0.0.1:{server.port}", testing.external("redis_list_length", "key=jobs")
+        (tmp_path / "password").write_text(f"{PASSWORD}\n")
+        monkeypatch.setenv("REDIS_PASSWORD", PASSWORD)
+        for good in ({"password_file": str(tmp_path / "password")}, {"password_env": "REDIS_PASSWORD"}):
+            assert values(await ask(url, asked, **{"password": "", **good})) == [(80_000,)]
+        assert values(await ask(url, asked, username="default")) == [(80_000,)]
+        (wrong,) = await ask(url, asked, password="wrong")
+        assert "WRONGPASS" in message(wrong)
+        (none,) = await ask(url, asked, password="")
+        assert "NOAUTH" in message(none)
+        (absent,) = await ask(url, asked, password="", password_file=str(tmp_path / "gone"))
+        assert str(tmp_path / "gone") in message(absent)
+        (unset,) = await ask(url, asked, password="", password_env="UNSET_HERE")
+        assert "UNSET_HERE" in message(unset)
+
+    async def test_tls(self, server: Server) -> None:
+        url, asked = f"rediss://127.0.0.1:{server.tls_port}", testing.external("redis_list_length", "key=jobs")
+        assert values(await ask(url, asked, ca=str(server.ca))) == [(80_000,)]
+        assert values(await ask(url, asked, insecure=True)) == [(80_000,)]
+        (untrusted,) = await ask(url, asked)
+        assert "not trusted" in message(untrusted)
+
+    async def test_keeps_the_contract(self, server: Server) -> None:
+        settings = Redis.Settings(url=f"redis://127.0.0.1:{server.port}", password=PASSWORD)
+        queries = [
+            testing.external("redis_list_length", "key=jobs"),
+            testing.external("redis_stream_length", "key=orders"),
+            testing.external("redis_stream_pending", "key=orders,group=shop"),
+            testing.external("redis_stream_length", "key=gone"),
+            testing.external("redis_list_length"),
+            testing.external("unknown", "key=jobs"),
+        ]
+        async with testing.context("redis") as context:
+            answers = await testing.check_adapter(Redis(settings, context), queries)
+        assert [isinstance(answer, ExternalSample) for answer in answers] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "selector"),
+    [
+        ("redis_list_length", None),
+        ("redis_list_length", "key in (a,b)"),
+        ("redis_list_length", "key=a,group=b"),
+        ("redis_stream_pending", "key=a"),
+        ("redis_set_size", "key=a"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused_without_a_server(name: str, selector: str | None) -> None:
+    (answer,) = await ask("redis://127.0.0.1:1", testing.external(name, selector))
+    assert isinstance(answer, AdapterError)
+    assert answer.blame == "spec"
+
+
+async def test_nobody_listens() -> None:
+    (answer,) = await ask(f"redis://127.0.0.1:{ports.free(1)[0]}", testing.external("redis_list_length", "key=a"))
+    assert "cannot be reached" in message(answer)
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400\r\n", b"$99999999999\r\n", b"+OK\r\n", b"*1\r\n" * 20, b":x\r\n", b"", b"+" * (1 << 17)]
+)
+async def test_a_server_that_is_no_redis(said: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        (answer,) = await ask(f"redis://127.0.0.1:{port}", testing.external("redis_list_length", "key=a"))
+    assert "broke off" in message(answer)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"url": "redis://:s3cr3t@h"}, "leave credentials out"),
+        ({"url": "http://h"}, "is not of the form"),
+        ({"url": "redis://h/x"}, "is not of the form"),
+        ({"url": "redis://h", "password": "a", "password_env": "b"}, "give one of"),
+    ],
+)
+def test_settings_that_are_wrong(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=said) as refused:
+        msgspec.convert(settings, Redis.Settings)
+    assert PASSWORD not in str(refused.value)

@@ -1,0 +1,48 @@
+"""Numbers from a file."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hpad import testing
+from hpad.adapter import AdapterError, Context, ExternalSample
+from hpad_adapters.static import Static
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[Context]:
+    async with testing.context("static") as made:
+        yield made
+
+
+async def test_numbers_and_quantities(context: Context, tmp_path: Path) -> None:
+    file = tmp_path / "numbers.yaml"
+    file.write_text("depth: 80\nload: 1500m\nhalf: 0.5\ntext: many\n")
+    queries = [testing.external(name) for name in ("depth", "load", "half", "text", "absent")]
+    answers = await testing.check_adapter(Static(Static.Settings(str(file)), context), queries)
+    values = [answer.values for answer in answers if isinstance(answer, ExternalSample)]
+    assert values == [(80_000,), (1500,), (500,)]
+    assert [answer.message for answer in answers if isinstance(answer, AdapterError)] == [
+        f"{file}: \"text\" is 'many', not a number",
+        f'{file} holds no "absent"',
+    ]
+
+
+async def test_the_file_is_read_for_every_batch(context: Context, tmp_path: Path) -> None:
+    file = tmp_path / "numbers.json"
+    adapter = Static(Static.Settings(str(file)), context)
+    for number in (1, 2):
+        file.write_text(f'{{"depth": {number}}}')
+        (answer,) = await adapter.answer([testing.external("depth")])
+        assert isinstance(answer, ExternalSample)
+        assert answer.values == (number * 1000,)
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+async def test_a_file_that_cannot_be_read(context: Context, tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "numbers.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(AdapterError, match=r"numbers\.yaml cannot be read"):
+        await Static(Static.Settings(str(file)), context).answer([testing.external("depth")])
