@@ -1,13 +1,15 @@
 """From the usage of one metric to a replica count."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from hpad.engine.examine import View
 from hpad.engine.measure import Unmeasurable, Usage, measure
 from hpad.model.fixedwidth import MAX_INT32, ceil_int32
 from hpad.model.goal import AVERAGE_VALUE, UTILIZATION, Goal
-from hpad.model.intent import Intent
 from hpad.model.sample import AdapterError, Sample
+from hpad.model.tunables import Gates
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +74,7 @@ def propose(view: View, goal: Goal, answer: Sample | AdapterError) -> Proposal:
     current, status = (0, 0) if scale is None else (scale.spec.replicas, scale.status.replicas)
     try:
         usage = measure(goal, answer, view.pods, status, view.now, view.tunables)
-        replicas = _replicas(goal, usage, current, status, tolerances(view.intent, view))
+        replicas = _replicas(goal, usage, current, status, _tolerances(view), view.tunables.gates)
     except Unmeasurable as error:
         return _failed(goal, goal.wording.measure + str(error))
     if view.tunables.gates.HPANegativeExternalSum:
@@ -80,9 +82,9 @@ def propose(view: View, goal: Goal, answer: Sample | AdapterError) -> Proposal:
     return Proposal(goal=goal, replicas=replicas, usage=usage)
 
 
-def tolerances(intent: Intent, view: View) -> Tolerances:
+def _tolerances(view: View) -> Tolerances:
     """Those of spec.behavior where it names any and HPAConfigurableTolerance is on, else the daemon's."""
-    own, behavior = view.tunables.tolerance, intent.behavior
+    own, behavior = view.tunables.tolerance, view.intent.behavior
     if behavior is None or not view.tunables.gates.HPAConfigurableTolerance:
         return Tolerances(own, own)
     down, up = behavior.down.tolerance, behavior.up.tolerance
@@ -93,22 +95,22 @@ def _failed(goal: Goal, error: str) -> Proposal:
     return Proposal(goal=goal, replicas=0, error=error, failure=goal.wording.outer + error)
 
 
-def _replicas(goal: Goal, usage: Usage, current: int, status: int, allowed: Tolerances) -> int:
+def _replicas(goal: Goal, usage: Usage, current: int, status: int, allowed: Tolerances, gates: Gates) -> int:
     if goal.of_pods:
-        return _by_pods(usage, current, allowed)
+        return _by_pods(usage, current, allowed, _capped if gates.HPAHugeProposals else ceil_int32)
     if goal.kind == AVERAGE_VALUE:
         return _by_share(goal, usage, status, allowed)
     return _by_ratio(usage, current, allowed)
 
 
-def _by_pods(usage: Usage, current: int, allowed: Tolerances) -> int:
+def _by_pods(usage: Usage, current: int, allowed: Tolerances, up: Callable[[float], int]) -> int:
     """Pods times ratio; where silent pods were guessed, never against the direction that the others show."""
     ratio, cautious, pods = usage.ratio, usage.cautious, usage.pods or 0
     if cautious is None:
-        return current if allowed.allow(ratio) else ceil_int32(ratio * pods)
+        return current if allowed.allow(ratio) else up(ratio * pods)
     if allowed.allow(cautious) or (ratio < 1.0 < cautious) or (cautious < 1.0 < ratio):
         return current
-    wanted = ceil_int32(cautious * pods)
+    wanted = up(cautious * pods)
     turned = wanted > current if cautious < 1.0 else cautious > 1.0 and wanted < current
     return current if turned else wanted
 

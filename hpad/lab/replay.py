@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -62,7 +63,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             hpa = msgspec.structs.replace(hpa, spec=step.spec)
         view = View(
             hpa=hpa,
-            now=step.time,
+            now=step.time.astimezone(UTC),
             tunables=tunables,
             history=history,
             scale=step.scale,
@@ -110,7 +111,10 @@ def _reconcile(view: View, step: Step, where: str) -> Replayed:
         answers = tuple(step.answer(queries(view)))
     except SnapshotError as error:
         raise SnapshotError(f"{where}.{error}") from error
-    decision = decide(view, answers)
+    try:
+        decision = decide(view, answers)
+    except OverflowError as error:
+        raise SnapshotError(f"{where}: a time, a duration or a number is out of range: {error}") from error
     outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
     return Replayed(step, view, answers, decision, outcome, settle(view, decision, outcome))
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.model import selector as selectors
+from hpad.model.fixedwidth import MAX_INT64
 from hpad.model.hpa import (
     ContainerResourceMetricSource,
     ExternalMetricSource,
@@ -97,11 +98,11 @@ class _Amount(NamedTuple):
 
 
 def _average(quantity: Quantity) -> _Amount:
-    return _Amount(AVERAGE_VALUE, quantity.milli())
+    return _Amount(AVERAGE_VALUE, min(MAX_INT64, quantity.milli()))
 
 
 def _value(quantity: Quantity) -> _Amount:
-    return _Amount(VALUE, quantity.milli())
+    return _Amount(VALUE, min(MAX_INT64, quantity.milli()))
 
 
 def _selector(selector: LabelSelector | None) -> tuple[Selector | None, str | None]:

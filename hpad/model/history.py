@@ -1,14 +1,14 @@
 """What is remembered of one HPA from decision to decision."""
 
-from datetime import datetime
-
 import msgspec
+
+from hpad.model.moment import Moment
 
 
 class Recommendation(msgspec.Struct, frozen=True, gc=False):
     """A replica count that was wanted before stabilization, and when."""
 
-    timestamp: datetime
+    timestamp: Moment
     replicas: int
 
 
@@ -19,7 +19,7 @@ class Rescale(msgspec.Struct, frozen=True, gc=False):
     taken by the next change, even if a policy has become longer since.
     """
 
-    timestamp: datetime
+    timestamp: Moment
     change: int
     outdated: bool = False
 

@@ -5,11 +5,10 @@ external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities stay text un
 null: that is how Go writes an empty one.
 """
 
-from datetime import datetime
-
 import msgspec
 
 from hpad.model.meta import ObjectMeta
+from hpad.model.moment import Moment
 
 
 class ContainerMetrics(msgspec.Struct, frozen=True, gc=False):
@@ -21,7 +20,7 @@ class PodMetrics(msgspec.Struct, frozen=True, gc=False):
     """`window` is a Go duration such as "30s" or "1m0s"."""
 
     metadata: ObjectMeta = ObjectMeta()
-    timestamp: datetime | None = None
+    timestamp: Moment | None = None
     window: str = "0s"
     containers: tuple[ContainerMetrics, ...] | None = ()
 
@@ -41,7 +40,7 @@ class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One custom metric value; v1beta1 calls its window `window`, v1beta2 `windowSeconds`."""
 
     described_object: ObjectReference = ObjectReference()
-    timestamp: datetime | None = None
+    timestamp: Moment | None = None
     window_seconds: int | None = None
     value: str | int | float = "0"
 
@@ -53,7 +52,7 @@ class MetricValueList(msgspec.Struct, frozen=True):
 class ExternalMetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     metric_name: str = ""
     metric_labels: dict[str, str] | None = None
-    timestamp: datetime | None = None
+    timestamp: Moment | None = None
     window: int | None = msgspec.field(default=None, name="window")
     value: str | int | float = "0"
 

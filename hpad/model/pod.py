@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.model.moment import Moment
 from hpad.model.quantity import Quantity
 
 _ALWAYS: Final = "Always"
@@ -96,7 +97,7 @@ class _Meta(_Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     labels: dict[str, str] | None = None
-    deletion_timestamp: datetime | None = None
+    deletion_timestamp: Moment | None = None
 
 
 class _Resources(_Wire, frozen=True):
@@ -119,13 +120,13 @@ class _Spec(_Wire, frozen=True):
 class _Condition(_Wire, frozen=True):
     type: str = ""
     status: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Moment | None = None
 
 
 class _Status(_Wire, frozen=True):
     phase: str = ""
     conditions: tuple[_Condition, ...] = ()
-    start_time: datetime | None = None
+    start_time: Moment | None = None
 
 
 class Wire(_Wire, frozen=True):

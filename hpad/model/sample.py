@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from hpad.model.hpa import CrossVersionObjectReference
+from hpad.model.moment import Moment
 from hpad.model.selector import Selector
 
 RESOURCE = "Resource"
@@ -41,7 +42,7 @@ class PodValue(msgspec.Struct, frozen=True, gc=False):
     """One pod's value in milli-units, over the `window` that ended at `timestamp`."""
 
     value: int
-    timestamp: datetime
+    timestamp: Moment
     window: timedelta
 
 

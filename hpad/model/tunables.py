@@ -23,6 +23,8 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A negative External sum proposes no replicas above the minimum (original: taken for an overflow, goes to max)."""
     HPAZeroStatusReplicas: bool = True
     """With zero status replicas no average is reported (original: divides by zero and writes garbage)."""
+    HPAHugeProposals: bool = True
+    """A proposal beyond an int32 is the largest int32 (original: for pods' metrics the most negative one, to min)."""
 
     @classmethod
     def replayed(cls, named: dict[str, bool]) -> "Gates":

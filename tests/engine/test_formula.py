@@ -3,9 +3,11 @@
 from datetime import timedelta
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from hpad.engine.decide import queries
+from hpad.model.meta import ObjectMeta
 from hpad.model.pod import ContainerRequests
 from hpad.model.quantity import Quantity
 from hpad.model.sample import AdapterError, Query
@@ -174,3 +176,23 @@ def test_answers_must_fit_the_metrics() -> None:
     web = Workload(external("queue", averageValue="10"), replicas=2)
     with pytest.raises(ValueError, match="1 metrics take as many answers, not 2"):
         web.reconcile(series(1), AdapterError("one too many"))
+
+
+def test_what_follows_from_a_spec_is_worked_out_once_and_never_for_another() -> None:
+    web = Workload(resource("cpu", averageUtilization=50), replicas=2)
+    first = web.view().intent
+    web.reconcile(used([100, 100]))
+    assert web.view().intent is first
+    other = msgspec.structs.replace(web.hpa, metadata=ObjectMeta(name="api", namespace="default"))
+    assert web.view(hpa=other).intent.reference == "Deployment/default/web"
+    assert web.view(hpa=other).intent.key.name == "api"
+    changed = msgspec.structs.replace(web.hpa, spec=msgspec.structs.replace(web.hpa.spec, max_replicas=99))
+    assert web.view(hpa=changed).intent.max_replicas == 99
+
+
+@pytest.mark.parametrize("value", [10**400, 2**63])
+def test_a_number_beyond_all_bounds_is_only_large(value: int) -> None:
+    web = Workload(external("queue", value="1"), object_metric("rps", averageValue="1"), replicas=2, high=9)
+    assert web.reconcile(series(value), one(value)).desired == 6
+    web = Workload(pods_metric("load", "1"), replicas=2)
+    assert web.reconcile(used([value, value])).desired == 6

@@ -6,7 +6,7 @@ import pytest
 
 from hpad.model.conditions import find
 from hpad.model.tunables import Gates
-from tests.engine.world import Workload, external, object_metric, one, resource, series, used
+from tests.engine.world import Workload, external, object_metric, one, pods_metric, resource, series, used
 
 NOW_DOWN: dict[str, Any] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
 
@@ -102,4 +102,11 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPASucceededPodsIgnored=False,
         HPANegativeExternalSum=False,
         HPAZeroStatusReplicas=False,
+        HPAHugeProposals=False,
     )
+
+
+@pytest.mark.parametrize(("fixed", "desired"), [(True, 10), (False, 1)])
+def test_a_huge_reading_wants_many_unless_the_original_is_wanted(fixed: bool, desired: int) -> None:
+    web = Workload(pods_metric("load", "1m"), replicas=5, behavior=NOW_DOWN, gates=Gates(HPAHugeProposals=fixed))
+    assert web.reconcile(used([10**12] * 5), after=15).desired == desired

@@ -103,6 +103,9 @@ def test_rivals_are_found_by_their_selectors_and_the_pods() -> None:
     [
         ({"time": "yesterday"}, "steps[0].time: invalid RFC3339 encoded datetime"),
         ({"pods": [{"metadata": {"name": 7}}]}, "steps[0].pods[0].metadata.name: expected `str`, got `int`"),
+        ({"time": "2026-01-01T12:00:00"}, "steps[0].time: expected `datetime` with a timezone component"),
+        ({"pods": [{"status": {"startTime": "2026-01-01T12:00:00"}}]}, "steps[0].pods[0].status.startTime: expected"),
+        ({"time": "0001-01-01T00:00:01Z"}, "steps[0]: a time, a duration or a number is out of range"),
         ({"scale": None}, "steps[0]: either scale or scaleError is needed"),
         ({"pods": {}}, "steps[0].pods: expected `array`, got `object`"),
         ({"answers": []}, "steps[0].answers: 0 entries for 1 metrics"),

@@ -6,7 +6,7 @@ from datetime import datetime
 from hpad.engine.measure.group import Groups, group
 from hpad.engine.measure.requests import requests
 from hpad.engine.measure.usage import Unmeasurable, Usage
-from hpad.model.fixedwidth import int32, int64, truncated
+from hpad.model.fixedwidth import MAX_INT64, int32, int64, quotient, truncated
 from hpad.model.goal import UTILIZATION, Goal
 from hpad.model.pod import Pod
 from hpad.model.sample import PodSample
@@ -28,13 +28,13 @@ def per_pod(goal: Goal, sample: PodSample, pods: Sequence[Pod], now: datetime, t
 def _utilization(goal: Goal, groups: Groups, asked: Mapping[str, int]) -> Usage:
     wanted, counted = goal.amount, groups.counted
     percent, value = _percent(counted, asked)
-    ratio = percent / wanted
+    ratio = quotient(percent, wanted)
     share = max(100, wanted)
     guess = {name: truncated(asked[name] * share, 100) for name in groups.missing} if ratio < 1.0 else {}
     cautious = _guessed(groups, ratio, guess)
     if cautious is None:
         return _usage(groups, ratio, value, percent)
-    return _usage(groups, ratio, value, percent, _percent(cautious, asked)[0] / wanted, len(cautious))
+    return _usage(groups, ratio, value, percent, quotient(_percent(cautious, asked)[0], wanted), len(cautious))
 
 
 def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int, int]:
@@ -53,13 +53,16 @@ def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int,
 
 def _average(goal: Goal, groups: Groups) -> Usage:
     wanted, counted = goal.amount, groups.counted
-    value = truncated(sum(counted.values()), len(counted))
-    ratio = value / wanted
+    value = _mean(counted)
+    ratio = quotient(value, wanted)
     cautious = _guessed(groups, ratio, dict.fromkeys(groups.missing, wanted) if ratio < 1.0 else {})
     if cautious is None:
         return _usage(groups, ratio, value)
-    average = truncated(sum(cautious.values()), len(cautious))
-    return _usage(groups, ratio, value, None, average / wanted, len(cautious))
+    return _usage(groups, ratio, value, None, quotient(_mean(cautious), wanted), len(cautious))
+
+
+def _mean(values: Mapping[str, int]) -> int:
+    return min(MAX_INT64, truncated(sum(values.values()), len(values)))
 
 
 def _guessed(groups: Groups, ratio: float, when_shrinking: Mapping[str, int]) -> Mapping[str, int] | None:

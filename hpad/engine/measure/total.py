@@ -15,7 +15,7 @@ def total(
 ) -> Usage:
     """Usage of a whole, shared by the replicas that the target reports (AverageValue) or held to the goal (Value)."""
     average = goal.kind == AVERAGE_VALUE
-    used = sample.value if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
+    used = min(MAX_INT64, sample.value) if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
     if not average:
         ready = sum(1 for pod in pods if pod.phase == "Running" and pod.ready == "True") if pods else None
         return Usage(ratio=quotient(float(used), float(goal.amount)), value=used, pods=ready)

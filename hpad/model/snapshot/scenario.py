@@ -10,6 +10,7 @@ from hpad.model import narrow, pod, selector
 from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, dec_hook
 from hpad.model.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from hpad.model.moment import Moment
 from hpad.model.pod import Pod
 from hpad.model.sample import (
     CONTAINER_RESOURCE,
@@ -60,7 +61,7 @@ class Reading(_Lenient, frozen=True):
     pods: dict[str, PodValue] | None = None
     value: int | None = None
     values: tuple[int, ...] | None = None
-    timestamp: datetime | None = None
+    timestamp: Moment | None = None
     error: str | None = None
     blame: str = "source"
 
@@ -68,7 +69,7 @@ class Reading(_Lenient, frozen=True):
 class Step(_Lenient, frozen=True):
     """What one reconcile saw. `spec` is the HPA's new spec from this step on, None where it is unchanged."""
 
-    time: datetime
+    time: Moment
     spec: HorizontalPodAutoscalerSpec | None = None
     scale: Scale | None = None
     scale_error: str | None = None
