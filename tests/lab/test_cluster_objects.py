@@ -288,10 +288,15 @@ async def test_yaml_is_taken_as_well_and_nonsense_is_a_400(start):
     assert client.cluster.get("configmaps", "a")["data"] == {"b": "c"}
     assert (await client.ask("POST", CONFIGMAPS, "a: [", Content_Type="application/yaml"))[0] == 400
     assert (await client.ask("POST", CONFIGMAPS, "[]"))[0] == 400
-    wrong = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
-    status, body = await client.ask("POST", CONFIGMAPS, wrong)
-    assert (status, body["reason"]) == (400, "BadRequest")
-    assert body["message"].startswith('Pod in version "v1" cannot be handled as a ConfigMap')
+    assert (await client.ask("POST", CONFIGMAPS, {"metadata": 5}))[0] == 400
+    assert (await client.ask("DELETE", f"{CONFIGMAPS}/a?gracePeriodSeconds=soon"))[0] == 400
+    assert (await client.ask("GET", f"{CONFIGMAPS}?watch=true&timeoutSeconds=soon"))[0] == 400
+
+
+async def test_an_object_of_another_kind_is_refused_as_recorded(start, recorded):
+    client = await start(controllers=False, kubelet=False)
+    expected = recorded("errors/400_wrong_kind")
+    assert await client.ask("POST", HPAS, expected["request"]["body"]) == (400, expected["body"])
 
 
 async def test_server_side_apply_creates_and_merges(start):

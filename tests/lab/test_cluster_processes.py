@@ -267,3 +267,15 @@ async def test_a_start_that_fails_leaves_nothing(unused_tcp_port, tmp_path):
         with pytest.raises(OSError, match="in use"):
             await Cluster(port=unused_tcp_port, directory=tmp_path).start()
         assert asyncio.all_tasks() == tasks
+
+
+async def test_a_new_pod_does_not_inherit_the_metrics_of_its_name(start, until):
+    client = await start(sampling_seconds=0.5)
+    client.cluster.apply(pod("p", ["sleep", "1000"]))
+    await until(lambda: client.cluster.usage.reading("default/p"))
+    await until(lambda: client.cluster.clock.now().microsecond > 900_000)
+    assert (await client.ask("GET", f"{METRICS}/p"))[0] == 200
+    client.cluster.delete("pods", "p", grace=0)
+    await asyncio.sleep(0.15)
+    client.cluster.apply(pod("p", ["sleep", "1000"]))
+    assert (await client.ask("GET", f"{METRICS}/p"))[0] == 404

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpad.lab.cluster.resources import Resource
+from hpad.model import fields
 
 UNKNOWN = "the server could not find the requested resource"
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -140,9 +141,8 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiErr
 
 
 def required(field: str, hint: str = "") -> Cause:
-    return Cause(field, "FieldValueRequired", f"Required value: {hint}" if hint else "Required value")
+    return Cause(field, fields.REQUIRED, f"Required value: {hint}" if hint else "Required value")
 
 
 def wrong(field: str, value: object, hint: str) -> Cause:
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {hint}")
+    return Cause(field, fields.INVALID, f"Invalid value: {fields.shown(value)}: {hint}")

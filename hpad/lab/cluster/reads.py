@@ -47,6 +47,13 @@ def read_revision(text: str) -> int | None:
     return int(text)
 
 
+def whole_number(text: str) -> int:
+    """A number of a query; raises ApiError 400 for anything else."""
+    if not text.lstrip("-").isdecimal():
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
 def page(store: Store, address: paths.Address, query: Query) -> Page:
     """One page of a list; raises ApiError 400, 410, 422 or 504 as the API server does."""
     limit = _limit(query)
@@ -79,10 +86,7 @@ def render(address: paths.Address, found: Page) -> Object:
 
 
 def _limit(query: Query) -> int:
-    text = query.get("limit") or "0"
-    if not text.lstrip("-").isdecimal():
-        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return max(0, int(text))
+    return max(0, whole_number(query.get("limit") or "0"))
 
 
 def _revision_and_start(store: Store, query: Query) -> tuple[int | None, str]:

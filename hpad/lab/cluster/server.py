@@ -3,18 +3,15 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import yaml
 from aiohttp import web
-from multidict import CIMultiDict
 
 from hpad import clock as clocks
 from hpad.lab.cluster import (
     admission,
     answers,
+    bodies,
     discovery,
     errors,
     faults,
@@ -22,7 +19,6 @@ from hpad.lab.cluster import (
     openapi,
     patches,
     paths,
-    protobuf,
     reads,
     scale,
     usage,
@@ -32,7 +28,6 @@ from hpad.lab.cluster import (
 from hpad.lab.cluster.resources import NAMESPACES, PODS, Object, Registry
 from hpad.lab.cluster.store import Store
 
-JSON_TYPES = ("application/json", "application/yaml")
 _WRITING = ("create", "update", "patch", "delete", "deletecollection")
 
 
@@ -124,6 +119,7 @@ class Server:
     async def _watch(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         reads.predicate(address, request.query)  # a bad selector is refused before the stream begins
         reads.read_revision(request.query.get("resourceVersion", ""))
+        reads.whole_number(request.query.get("timeoutSeconds") or "0")
         form = self._form(request, address)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
@@ -142,13 +138,13 @@ class Server:
         body = await self._object(request, address)
         namespace = address.namespace or ("" if not address.resource.namespaced else "default")
         dry_run = request.query.get("dryRun") == "All"
-        warnings = _field_warnings(request, address, body)
+        warnings = bodies.field_warnings(address, body, request.query)
         created = self.writer.create(address.resource, namespace, body, dry_run=dry_run)
         shown = self._form(request, address).one(created)
         return web.json_response(shown, status=201, headers=warnings)
 
     async def _on_object(self, request: web.Request, address: paths.Address, verb: str) -> web.StreamResponse:
-        if verb == "patch" and _is_apply(request):
+        if verb == "patch" and request.content_type == patches.APPLY:
             return await self._server_side_apply(request, address)
         obj = self.store.get(address.resource, address.namespace or "", address.name)
         if verb == "delete":
@@ -159,10 +155,10 @@ class Server:
             if address.subresource == "scale":
                 obj = self.writer.rescale(address.resource, obj, body)
             else:
-                _field_warnings(request, address, body)
+                bodies.field_warnings(address, body, request.query)
                 obj = self.writer.update(address.resource, obj, body, address.subresource)
         elif verb == "patch":
-            patch = _parsed(await request.read(), "the patch")
+            patch = bodies.from_json(await request.read(), "the patch")
             obj = self.store.get(address.resource, address.namespace or "", address.name)
             obj = self.writer.patch(
                 address.resource, obj, address.version, request.content_type, patch, address.subresource
@@ -178,7 +174,7 @@ class Server:
 
     async def _server_side_apply(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         """Apply as a merge: created when it is not there. Field ownership is not kept."""
-        patch = _yaml(await request.read())
+        patch = bodies.from_yaml(await request.read())
         obj = self.store.find(address.resource, address.namespace or "", address.name)
         if obj is None:
             created = self.writer.create(address.resource, address.namespace or "", patch)
@@ -187,7 +183,7 @@ class Server:
         return self._shown(address, updated)
 
     async def _delete(self, request: web.Request, address: paths.Address, obj: Object) -> web.StreamResponse:
-        options = _delete_options(request.query, await request.read())
+        options = bodies.delete_options(request.query, await request.read())
         left = self.writer.delete(address.resource, obj, options)
         if left is not None or address.resource in (PODS, NAMESPACES):
             return self._shown(address, left or obj)
@@ -196,88 +192,18 @@ class Server:
         return web.json_response(status)
 
     async def _delete_collection(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
-        options = _delete_options(request.query, await request.read())
+        options = bodies.delete_options(request.query, await request.read())
         found = reads.page(self.store, address, request.query)
         for obj in found.items:
             self.writer.delete(address.resource, obj, options)
         return web.json_response(reads.render(address, found))
 
     async def _object(self, request: web.Request, address: paths.Address) -> Object:
-        """The body as an object of the address's kind; raises ApiError 400 or 415."""
-        is_scale = address.subresource == "scale"
-        kind = "Scale" if is_scale else address.resource.kind
-        body = _decoded(request.content_type, await request.read(), kind)
-        expected = "autoscaling/v1" if is_scale else address.resource.group_version(address.version)
-        if not isinstance(body, dict):
-            raise errors.bad_request(f"the object provided is unrecognized (must be of type {kind})")
-        _check_kind(body, expected, kind)
-        return body
-
-
-def _check_kind(body: Object, api_version: str, kind: str) -> None:
-    got = body.setdefault("kind", kind), body.setdefault("apiVersion", api_version)
-    if got != (kind, api_version):
-        version = got[1].rpartition("/")[2]
-        raise errors.bad_request(f'{got[0]} in version "{version}" cannot be handled as a {kind}: unknown conversion')
+        return bodies.read(request.content_type, await request.read(), address)
 
 
 def _not_found_page() -> web.Response:
     return web.Response(status=404, text="404 page not found\n")
-
-
-def _field_warnings(request: web.Request, address: paths.Address, body: Object) -> CIMultiDict[str]:
-    """`Warning` headers for fields that nobody knows; raises ApiError 400 with fieldValidation=Strict."""
-    unknown = admission.unknown_fields(address.resource, body)
-    if unknown and request.query.get("fieldValidation") == "Strict":
-        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
-        kind = address.resource.kind
-        raise errors.bad_request(
-            f'{kind} in version "{address.version}" cannot be handled as a {kind}: strict decoding error: {listed}'
-        )
-    return CIMultiDict(("Warning", f'299 - "unknown field \\"{field}\\""') for field in unknown)
-
-
-def _decoded(media_type: str, raw: bytes, kind: str) -> Any:
-    """A body in one of the formats the API takes; raises ApiError 400 or 415."""
-    if media_type in ("application/json", "application/octet-stream"):
-        return _parsed(raw, kind)
-    if media_type == protobuf.MEDIA_TYPE:
-        return protobuf.decode(raw)
-    if media_type != "application/yaml":
-        raise errors.unsupported_media_type((*JSON_TYPES, protobuf.MEDIA_TYPE))
-    return _yaml(raw)
-
-
-def _yaml(raw: bytes) -> Any:
-    try:
-        return yaml.safe_load(raw)
-    except yaml.YAMLError as problem:
-        raise errors.bad_request(f"error converting YAML to JSON: {problem}") from problem
-
-
-def _parsed(raw: bytes, kind: str) -> Any:
-    try:
-        return json.loads(raw)
-    except ValueError as problem:
-        text = raw[:200].decode("utf-8", "replace")
-        raise errors.bad_request(
-            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
-            f"json parse error: {problem} ({text})"
-        ) from problem
-
-
-def _is_apply(request: web.Request) -> bool:
-    return request.content_type == patches.APPLY
-
-
-def _delete_options(query: Mapping[str, str], raw: bytes) -> writes.DeleteOptions:
-    body = _parsed(raw, "DeleteOptions") if raw.strip() else {}
-    grace = query.get("gracePeriodSeconds", body.get("gracePeriodSeconds"))
-    return writes.DeleteOptions(
-        grace=None if grace is None else int(grace),
-        propagation=query.get("propagationPolicy") or body.get("propagationPolicy") or "Background",
-        preconditions=body.get("preconditions") or {},
-    )
 
 
 async def listen(server: Server, port: int) -> tuple[web.AppRunner, str]:

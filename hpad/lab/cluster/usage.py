@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hpad import clock as clocks
-from hpad.lab.cluster import errors, paths, procfs, reads, strategy
+from hpad.lab.cluster import errors, paths, pods, procfs, reads, strategy
 from hpad.lab.cluster.resources import POD_METRICS, PODS, Object
 from hpad.lab.cluster.store import Store, key_of
 
@@ -86,18 +86,24 @@ class Usage:
             key: Reading(now, windows[key], used) for key, used in measured.items() if key not in incomplete
         }
 
-    def reading(self, pod: str) -> Reading | None:
-        """What is known of `"namespace/name"`; None for nothing yet, which is not zero."""
+    def reading(self, pod: str, born: datetime | None = None) -> Reading | None:
+        """What is known of `"namespace/name"`; None for nothing yet, which is not zero.
+
+        With `born`, what was measured before it belongs to an earlier pod of that name and is not told.
+        """
         given = self._given.get(pod)
-        if given is None:
-            return self._measured.get(pod)
-        return given if isinstance(given, Reading) else Reading(self._clock.now(), self._interval, given)
+        if given is not None:
+            return given if isinstance(given, Reading) else Reading(self._clock.now(), self._interval, given)
+        found = self._measured.get(pod)
+        if found is None or born is None:
+            return found
+        return found if found.time - timedelta(seconds=found.window) >= born else None
 
     def answer(self, store: Store, address: paths.Address, query: reads.Query) -> Object:
         """PodMetrics or PodMetricsList; raises ApiError 400, or 404 for a pod without metrics."""
         if not address.name:
             wanted = reads.predicate(paths.Address(PODS, "v1", address.namespace, "", ""), query)
-            shown = (self._item(pod) for pod in store.objects(PODS, address.namespace) if wanted(pod))
+            shown = (self._item(each) for each in store.objects(PODS, address.namespace) if wanted(each))
             items = [item for item in shown if item]
             head = {"kind": "PodMetricsList", "apiVersion": POD_METRICS.api_version}
             return {**head, "metadata": {}, "items": items}
@@ -109,7 +115,7 @@ class Usage:
         return {"kind": "PodMetrics", "apiVersion": POD_METRICS.api_version, **item}
 
     def _item(self, pod: Object) -> Object | None:
-        reading = self.reading("/".join(key_of(pod)))
+        reading = self.reading("/".join(key_of(pod)), pods.parsed(pod["metadata"]["creationTimestamp"]))
         if reading is None:
             return None
         held, time = pod["metadata"], strategy.timestamp(reading.time)

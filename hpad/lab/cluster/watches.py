@@ -47,7 +47,7 @@ class Hub:
         stream = Stream(path)
         view = _View(address, reads.predicate(address, query))
         wants_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
-        timeout = float(query.get("timeoutSeconds") or random.uniform(1800, 3600))
+        timeout = reads.whole_number(query.get("timeoutSeconds") or "0") or random.uniform(1800, 3600)
         try:
             first = list(self._first(view, stream, query))
         except errors.ApiError as problem:
