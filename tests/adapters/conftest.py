@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import socket
 import struct
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -110,6 +111,9 @@ def broker() -> Iterator[Broker]:
     asyncio.run(server.start())
     yield Broker(server)
     asyncio.run(server.stop())
+    for port in (server.management_port, server.amqp_port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 1)
 
 
 @pytest.fixture
