@@ -102,7 +102,7 @@ def _hpa(document: Document, args: argparse.Namespace) -> Verdict:
     loaded = hpas.load(document, namespace=args.namespace, scale_to_zero=args.scale_to_zero)
     defaulted = None
     if loaded.hpa is not None:
-        defaulted = hpas.with_whole_metadata(api.to_builtins(loaded.hpa), document)
+        defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(api.to_builtins(loaded.hpa)), document)
     return Verdict(document, str(loaded), loaded.name, _placed(document, loaded.errors), defaulted)
 
 

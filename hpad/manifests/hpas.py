@@ -71,6 +71,15 @@ def convert(document: Document) -> Loaded:
     return Loaded(document, reading.hpa, errors, *_identity(document.value, DEFAULT_NAMESPACE))
 
 
+def without_empty_policies(built: dict[str, Any]) -> dict[str, Any]:
+    """An object as the API server prints it: Go leaves an empty list out, and `policies: []` is told apart from absent
+    policies only while it is judged. Changes and returns `built`."""
+    for rules in (built["spec"].get("behavior") or {}).values():
+        if rules.get("policies") == []:
+            del rules["policies"]
+    return built
+
+
 def with_whole_metadata(built: dict[str, Any], document: Document) -> dict[str, Any]:
     """The object with the metadata of its document, of which a struct holds only what decisions read.
 

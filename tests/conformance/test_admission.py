@@ -35,21 +35,13 @@ def as_given(row: Row) -> Row:
     return given
 
 
-def without_empty_policies(value: Any) -> Any:
-    """The object as Go writes it."""
-    for rules in (value["spec"].get("behavior") or {}).values():
-        if rules.get("policies") == []:
-            del rules["policies"]
-    return value
-
-
 def answers(row: Row) -> Row:
     given = as_given(row)
     plain, zero = load(given), load(given, scale_to_zero=True)
     assert plain.hpa is not None
     return {
         "in": row["in"],
-        "defaulted": without_empty_policies(api.to_builtins(plain.hpa)),
+        "defaulted": hpas.without_empty_policies(api.to_builtins(plain.hpa)),
         "errors": msgspec.to_builtins(list(plain.errors)),
         "errorsScaleToZero": msgspec.to_builtins(list(zero.errors)),
     }
