@@ -7,6 +7,8 @@ import msgspec
 from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, UNREACHABLE, Halt, View
 from hpad.engine.propose import Proposal
+from hpad.engine.settle.memory import remembered
+from hpad.engine.settle.status import reading, same
 from hpad.model.conditions import (
     ABLE_TO_SCALE,
     FALSE,
@@ -20,20 +22,8 @@ from hpad.model.conditions import (
     without_condition,
 )
 from hpad.model.events import NORMAL, WARNING, Event
-from hpad.model.goal import UTILIZATION, VALUE, Goal
-from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.hpa import (
-    ContainerResourceMetricStatus,
-    ExternalMetricStatus,
-    HorizontalPodAutoscalerStatus,
-    MetricStatus,
-    MetricValueStatus,
-    ObjectMetricStatus,
-    PodsMetricStatus,
-    ResourceMetricStatus,
-)
-from hpad.model.quantity import Quantity
-from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
+from hpad.model.history import History
+from hpad.model.hpa import HorizontalPodAutoscalerStatus
 
 NONE = "none"
 INTERNAL = "internal"
@@ -205,7 +195,7 @@ def _settlement(
     rescaled: bool = False,
 ) -> Settlement:
     """Close with a status built anew; metrics are null where none was asked for."""
-    metrics = tuple(map(_metric_status, decision.proposals)) if decision.recommended is not None else None
+    metrics = tuple(map(reading, decision.proposals)) if decision.recommended is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
         current_replicas=decision.current,
@@ -214,7 +204,7 @@ def _settlement(
         conditions=draft.conditions,
     )
     action = NONE if not rescaled else SCALE_UP if desired > decision.current else SCALE_DOWN
-    history = _history(view, decision, rescaled=rescaled)
+    history = remembered(view, decision, rescaled=rescaled)
     return _close(view, draft, decision, status, history, error, action, NONE if error is None else INTERNAL)
 
 
@@ -231,7 +221,7 @@ def _close(
     before = view.hpa.status.current_replicas
     return Settlement(
         status=status,
-        status_changed=not _same(view.hpa.status, status),
+        status_changed=not same(view.hpa.status, status),
         events=tuple(draft.events),
         history=history,
         error=error,
@@ -241,79 +231,9 @@ def _close(
     )
 
 
-def _same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> bool:
-    """Equal as the API server sees it: no list and an empty list are the same."""
-    return (
-        old.conditions == new.conditions
-        and old.current_replicas == new.current_replicas
-        and old.desired_replicas == new.desired_replicas
-        and old.last_scale_time == new.last_scale_time
-        and old.observed_generation == new.observed_generation
-        and (old.current_metrics or ()) == (new.current_metrics or ())
-    )
-
-
 def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:
     if proposal.error is not None:
         return proposal.goal.type, NONE, SPEC if proposal.goal.spec_error else INTERNAL
     if proposal.replicas == before:
         return proposal.goal.type, NONE, NONE
     return proposal.goal.type, SCALE_UP if proposal.replicas > before else SCALE_DOWN, NONE
-
-
-def _history(view: View, decision: Decision, *, rescaled: bool) -> History:
-    history, now = view.history, view.now
-    if decision.restrained is not None:
-        recommendations = decision.restrained.recommendations
-    else:
-        recommendations = history.recommendations or (Recommendation(now, decision.current),)
-    ups, downs, behavior = history.scale_ups, history.scale_downs, view.intent.behavior
-    if rescaled and behavior is not None:  # without spec.behavior nobody asks for them
-        if decision.desired > decision.current:
-            ups = _remember(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
-        else:
-            downs = _remember(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
-    return History(recommendations, ups, downs)
-
-
-def _remember(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:
-    """Mark what no policy counts any more; the latest takes the place of the last marked one, or goes to the end."""
-    marked = [
-        msgspec.structs.replace(held, outdated=True) if held.timestamp < cutoff and not held.outdated else held
-        for held in past
-    ]
-    for index in range(len(marked) - 1, -1, -1):
-        if marked[index].outdated:
-            marked[index] = latest
-            return tuple(marked)
-    return (*marked, latest)
-
-
-def _metric_status(proposal: Proposal) -> MetricStatus:
-    goal, usage = proposal.goal, proposal.usage
-    if usage is None:
-        return MetricStatus()
-    quantity = None if usage.value is None else Quantity.from_milli(usage.value, goal.format)
-    if goal.kind == VALUE:
-        return _placed(goal, MetricValueStatus(value=quantity))
-    if goal.kind == UTILIZATION:
-        return _placed(goal, MetricValueStatus(average_value=quantity, average_utilization=usage.percent))
-    return _placed(goal, MetricValueStatus(average_value=quantity))
-
-
-def _placed(goal: Goal, current: MetricValueStatus) -> MetricStatus:
-    """A reading in the place that belongs to its type of metric."""
-    kind, spec = goal.type, goal.spec
-    if kind == RESOURCE:
-        return MetricStatus(kind, resource=ResourceMetricStatus(goal.name, current))
-    if kind == CONTAINER_RESOURCE:
-        container = ContainerResourceMetricStatus(goal.name, current, goal.query.container)
-        return MetricStatus(kind, container_resource=container)
-    if kind == PODS and spec.pods is not None:
-        return MetricStatus(kind, pods=PodsMetricStatus(spec.pods.metric, current))
-    if kind == OBJECT and spec.object is not None:
-        described = spec.object.described_object
-        return MetricStatus(kind, object=ObjectMetricStatus(spec.object.metric, current, described))
-    if kind == EXTERNAL and spec.external is not None:
-        return MetricStatus(kind, external=ExternalMetricStatus(spec.external.metric, current))
-    return MetricStatus()

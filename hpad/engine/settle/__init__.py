@@ -1,0 +1,5 @@
+"""From the decision and what became of it to status, conditions, events and history."""
+
+from hpad.engine.settle.settle import Outcome, Settlement, settle
+
+__all__ = ["Outcome", "Settlement", "settle"]

@@ -1,0 +1,59 @@
+"""Readings as the status carries them, and whether a status says anything new."""
+
+from hpad.engine.propose import Proposal
+from hpad.model.goal import UTILIZATION, VALUE, Goal
+from hpad.model.hpa import (
+    ContainerResourceMetricStatus,
+    ExternalMetricStatus,
+    HorizontalPodAutoscalerStatus,
+    MetricStatus,
+    MetricValueStatus,
+    ObjectMetricStatus,
+    PodsMetricStatus,
+    ResourceMetricStatus,
+)
+from hpad.model.quantity import Quantity
+from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
+
+
+def same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> bool:
+    """Equal as the API server sees it: no list and an empty list are the same."""
+    return (
+        old.conditions == new.conditions
+        and old.current_replicas == new.current_replicas
+        and old.desired_replicas == new.desired_replicas
+        and old.last_scale_time == new.last_scale_time
+        and old.observed_generation == new.observed_generation
+        and (old.current_metrics or ()) == (new.current_metrics or ())
+    )
+
+
+def reading(proposal: Proposal) -> MetricStatus:
+    """What currentMetrics says of one metric: all empty where it could not be read."""
+    goal, usage = proposal.goal, proposal.usage
+    if usage is None:
+        return MetricStatus()
+    quantity = None if usage.value is None else Quantity.from_milli(usage.value, goal.format)
+    if goal.kind == VALUE:
+        return _placed(goal, MetricValueStatus(value=quantity))
+    if goal.kind == UTILIZATION:
+        return _placed(goal, MetricValueStatus(average_value=quantity, average_utilization=usage.percent))
+    return _placed(goal, MetricValueStatus(average_value=quantity))
+
+
+def _placed(goal: Goal, current: MetricValueStatus) -> MetricStatus:
+    """A reading in the place that belongs to its type of metric."""
+    kind, spec = goal.type, goal.spec
+    if kind == RESOURCE:
+        return MetricStatus(kind, resource=ResourceMetricStatus(goal.name, current))
+    if kind == CONTAINER_RESOURCE:
+        container = ContainerResourceMetricStatus(goal.name, current, goal.query.container)
+        return MetricStatus(kind, container_resource=container)
+    if kind == PODS and spec.pods is not None:
+        return MetricStatus(kind, pods=PodsMetricStatus(spec.pods.metric, current))
+    if kind == OBJECT and spec.object is not None:
+        described = spec.object.described_object
+        return MetricStatus(kind, object=ObjectMetricStatus(spec.object.metric, current, described))
+    if kind == EXTERNAL and spec.external is not None:
+        return MetricStatus(kind, external=ExternalMetricStatus(spec.external.metric, current))
+    return MetricStatus()
