@@ -83,9 +83,16 @@ class Cluster:
             group.create_task(self.recorder.run(), name="events")
 
     async def ready(self) -> None:
-        """Wait until every cache has synced; what holds it up meanwhile is in `troubles`."""
+        """Wait until every cache has synced; what holds it up meanwhile is in `troubles`.
+
+        Kinds of targets that the server does not have, or does not let us list, hold nothing up: their scales are asked
+        for one by one.
+        """
         for cache in self._running:
-            await cache.synced.wait()
+            if cache in self.targets.values():
+                await _either(cache.synced, cache.refused)
+            else:
+                await cache.synced.wait()
 
     @property
     def troubles(self) -> list[str]:
@@ -93,9 +100,9 @@ class Cluster:
         return [cache.trouble for cache in self._running if cache.trouble is not None]
 
     def staleness(self) -> dict[str, float]:
-        """Seconds since each cache was last heard of, by resource (`deployments.apps`)."""
+        """Seconds since each synced cache was last heard of, by resource (`deployments.apps`)."""
         now = self.clock.monotonic()
-        return {str(cache.kind.resource): cache.staleness(now) for cache in self._running}
+        return {str(cache.kind.resource): cache.staleness(now) for cache in self._running if cache.synced.is_set()}
 
     async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         """The target's scale, without a request where the target is watched; raises errors.ApiError."""
@@ -117,3 +124,13 @@ class Cluster:
         if self.hpas.get(written.metadata.key) is not None:
             self.hpas.offer(written.metadata.key, written)
         return written
+
+
+async def _either(one: asyncio.Event, other: asyncio.Event) -> None:
+    """Wait for the first of two events."""
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -18,6 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from hpad.clock import SystemClock
+from hpad.kube import oidc
 from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
 
 __all__ = ["ClusterConfig", "ConfigError", "load"]
@@ -70,9 +72,9 @@ class _Source:
 
     files: list[str]
     context: str | None
-    loader: Any = None
     namespace: str = "default"
     kind: str = ""
+    tokens: oidc.Tokens = field(default_factory=oidc.Tokens)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def read(self) -> Credentials:
@@ -86,30 +88,22 @@ class _Source:
         configuration = type.__call__(Configuration)  # past the shared default object
         with tempfile.TemporaryDirectory(prefix="hpad-") as folder:
             try:
-                if self.loader is None or self.kind != "auth-provider":  # that one remembers the tokens it was given
-                    self.loader = self._loader(folder)
-                self._apply(configuration)
+                loader = self._loader(folder)
+                self._apply(loader, configuration)
                 self._renew_tls(configuration)
             finally:
                 _forget_temporary_files()
         token = configuration.api_key.get("BearerToken", "")
-        expires = getattr(self.loader, "exec_plugin_expiry", None)
-        return configuration, Credentials(token.strip(), _utc(expires))
+        expires = _utc(getattr(loader, "exec_plugin_expiry", None)) or self.tokens.expires
+        return configuration, Credentials(token.strip(), expires)
 
-    def _apply(self, configuration: Any) -> None:
+    def _apply(self, loader: Any, configuration: Any) -> None:
         """Let the loader do its work; what it raises may hold secrets, so only plugins and paths are quoted."""
         try:
-            try:
-                _own_loop(self.loader.load_and_set(configuration))
-            except TimeoutError:
-                raise ConfigError(f"{self._where()}: no credentials within {_PATIENCE_S:g} seconds") from None
-            except KeyError as error:
-                if error.args != ("refresh_token",):
-                    raise
-                _own_loop(self.loader.load_and_set(configuration))  # the old refresh token stays good: all is there
-        except ConfigError:
-            raise
-        except Exception as error:  # noqa: BLE001  whatever a plugin or a provider raises ends here
+            _own_loop(loader.load_and_set(configuration))
+        except TimeoutError:
+            raise ConfigError(f"{self._where()}: no credentials within {_PATIENCE_S:g} seconds") from None
+        except Exception as error:  # noqa: BLE001  whatever the loader or a plugin raises ends here
             harmless = self.kind == "exec" or str(error).startswith("File does not exist")
             said = str(error) if harmless else type(error).__name__
             raise ConfigError(
@@ -162,12 +156,29 @@ class _Source:
         user["user"] = user.get("user") or {}
         self.kind = next((kind for kind in ("exec", "auth-provider", "tokenFile") if kind in user["user"]), "")
         self.namespace = context.get("namespace") or "default"
+        self._check_user(user["name"], user["user"])
+
+    def _check_user(self, name: str, user: dict[str, Any]) -> None:
+        """Refuse what the loader would pass over; what an `oidc` provider gives becomes a plain token."""
         for field_ in _IMPERSONATION:
-            if user["user"].get(field_):
+            if user.get(field_):
                 raise ConfigError(
-                    f"{self._where()}: the user {context['user']!r} asks for impersonation ({field_}:), which hpad "
-                    "does not do; use a user of its own"
+                    f"{self._where()}: the user {name!r} asks for impersonation ({field_}:), which hpad does not do; "
+                    "use a user of its own"
                 )
+        provider = user.pop("auth-provider", None) or {}
+        if not provider:
+            return
+        if provider.get("name") != "oidc":
+            raise ConfigError(
+                f"{self._where()}: the user {name!r} has the auth-provider {provider.get('name')!r}; Kubernetes has "
+                "dropped all but oidc, use an exec plugin"
+            )
+        try:
+            self.tokens = oidc.current(provider.get("config") or {}, self.tokens, SystemClock().now())
+        except ConfigError as error:
+            raise ConfigError(f"{self._where()}: oidc: {error}") from None
+        user["token"] = self.tokens.id_token
 
     def _named(self, merged: dict[str, Any], section: str, name: Any) -> dict[str, Any]:
         for node in merged.get(section) or ():

@@ -35,6 +35,10 @@ class Pace:
     first: float = 0.8
     last: float = 30.0
 
+    def watch_seconds(self) -> int:
+        """How long the next watch is to last."""
+        return int(random.uniform(self.shortest, self.longest))
+
 
 class Backoff:
     """Waits that double from `first` to `last`, each of them jittered, until `reset`."""
@@ -102,14 +106,14 @@ def decode(line: bytes) -> Change:
 
 
 async def changes(
-    client: Client, path: str, params: Mapping[str, str], version: str, pace: Pace
+    client: Client, path: str, params: Mapping[str, str], version: str, seconds: int, grace: float
 ) -> AsyncGenerator[Change, None]:
-    """Everything that happens to a collection after resourceVersion `version`.
+    """Everything that happens to a collection after resourceVersion `version`, for so many seconds.
 
+    The connection counts as dead after a silence of `seconds` and `grace`.
     Ends by itself when the server ends the watch; a last line that was cut off is dropped. Raises ApiError: `gone`
     where the version has expired (list anew), any other where the watch failed (watch again from the last version).
     """
-    seconds = int(random.uniform(pace.shortest, pace.longest))
     asked = {
         **params,
         "watch": "true",
@@ -118,7 +122,7 @@ async def changes(
         "timeoutSeconds": str(seconds),
     }
     lines = Lines()
-    async with aclosing(client.stream(path, asked, seconds + pace.grace)) as chunks:
+    async with aclosing(client.stream(path, asked, seconds + grace)) as chunks:
         async for chunk in chunks:
             for line in lines.feed(chunk):
                 yield decode(line)

@@ -158,6 +158,77 @@ def test_a_plugin_that_is_not_there(tmp_path):
     assert "No such file" in refused(kubeconfig(tmp_path / "k", user=user))
 
 
+def jwt(number, expires):
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires, "n": number}).encode()).decode().rstrip("=")
+    return f"head.{claims}.{SECRET}"
+
+
+PAST, FUTURE = 1_000_000_000, 4_000_000_000
+
+
+class Provider:
+    """An OpenID Connect provider with one client."""
+
+    def __init__(self, *, answer=None, status=200):
+        self.script, self.answer, self.status = Script(), answer, status
+        self.used = []
+
+    async def handle(self, request):
+        if request.path.endswith("openid-configuration"):
+            return await says({"token_endpoint": f"http://{request.host}/token"})(request)
+        form = await request.post()
+        self.used.append((form["refresh_token"], request.headers.get("Authorization")))
+        given = {"id_token": jwt(len(self.used), FUTURE)} if self.answer is None else self.answer
+        return await says(given, self.status)(request)
+
+
+def oidc(port, **more):
+    settings = {"idp-issuer-url": f"http://127.0.0.1:{port}", "client-id": "me", "client-secret": "s", **more}
+    return {"auth-provider": {"name": "oidc", "config": settings}}
+
+
+async def test_an_expired_oidc_token_is_refreshed_once(tmp_path, clock):
+    provider = Provider()
+    async with serving(provider.handle) as port:
+        user = oidc(port, **{"id-token": jwt(0, PAST), "refresh-token": "r-1"})
+        loaded = await load(kubeconfig(tmp_path / "k", user=user))
+        for _ in range(3):
+            assert await sent(loaded, clock) == {"Authorization": f"Bearer {jwt(1, FUTURE)}"}
+            clock.skipped += 61
+    assert provider.used == [("r-1", "Basic " + base64.b64encode(b"me:s").decode())]
+
+
+async def test_a_good_oidc_token_asks_nobody(tmp_path, clock):
+    user = oidc(1, **{"id-token": jwt(0, FUTURE)})
+    loaded = await load(kubeconfig(tmp_path / "k", user=user))
+    assert await sent(loaded, clock) == {"Authorization": f"Bearer {jwt(0, FUTURE)}"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        ({"error": "invalid_grant", "error_description": SECRET}, 400, "answered 400: invalid_grant"),
+        ({}, 200, "without an id_token"),
+        (b"<html>", 200, "answered something else"),
+        (SECRET.encode(), 500, "answered 500: no reason given"),
+    ],
+)
+async def test_an_oidc_provider_that_refuses_is_quoted_with_care(tmp_path, answer, status, said):
+    async with serving(Provider(answer=answer, status=status).handle) as port:
+        path = kubeconfig(tmp_path / "k", user=oidc(port, **{"refresh-token": SECRET}))
+        message = await asyncio.to_thread(refused, path)
+    assert said in message
+    assert "context 'x': oidc: " in message
+
+
+def test_oidc_without_what_it_needs(tmp_path):
+    assert "log in again" in refused(kubeconfig(tmp_path / "k", user=oidc(1, **{"id-token": jwt(0, PAST)})))
+    insecure = oidc(1, **{"refresh-token": SECRET, "idp-issuer-url": "http://idp.example"})
+    assert "no https URL" in refused(kubeconfig(tmp_path / "k", user=insecure))
+    gcp = {"auth-provider": {"name": "gcp", "config": {"access-token": SECRET}}}
+    assert "use an exec plugin" in refused(kubeconfig(tmp_path / "k", user=gcp))
+
+
 @pytest.mark.parametrize("name", ["as", "as-uid", "as-groups"])
 def test_impersonation_is_refused_aloud(tmp_path, name):
     path = kubeconfig(tmp_path / "k", user={"token": SECRET, name: "root"})

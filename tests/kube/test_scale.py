@@ -166,6 +166,19 @@ async def test_a_kind_that_appears_is_found_ten_seconds_later_at_most(script, cl
     assert (await cluster.read_scale("fix", widget)).spec.replicas == 2
 
 
+async def test_a_kind_that_may_not_be_listed_is_asked_for_one_by_one(script, cluster, running, recorded):
+    forbidden = failure(403, "Forbidden", "replicasets.apps is forbidden")
+    script.on("GET", DEPLOYMENTS + "?watch", hangs)
+    script.replace("GET", "/apis/apps/v1/replicasets", says(forbidden, 403))
+    await begin(cluster, running)
+    real = recorded("scale/replicaset_get")
+    script.on("GET", real["request"]["path"], says(real["body"]))
+    held = await cluster.read_scale("fix", ref("ReplicaSet", real["body"]["metadata"]["name"]))
+    assert held.metadata == real["body"]["metadata"]
+    assert cluster.troubles == ["replicasets.apps: replicasets.apps is forbidden"]
+    assert "replicasets.apps" not in cluster.staleness()
+
+
 async def test_a_failing_discovery_is_no_unknown_kind(script, cluster):
     script.on("GET", "/apis/oracle.example", says(failure(503, "ServiceUnavailable", "down"), 503))
     error = await refused(cluster.read_scale("fix", ref("Widget", "w", "oracle.example/v1")))

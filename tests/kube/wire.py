@@ -49,6 +49,10 @@ class Script:
         """`path` with `?watch` stands for watches of it."""
         self._answers.setdefault((method, path), []).extend(answers)
 
+    def replace(self, method: str, path: str, *answers: Answer) -> None:
+        """Forget what was to be answered there."""
+        self._answers[method, path] = list(answers)
+
     def count(self, path: str) -> int:
         return sum(1 for _, asked, _ in self.asked if asked == path)
 

@@ -1,0 +1,246 @@
+"""Feeding a cache so that it never lies: list, then watch, and list again when the watch cannot go on."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from hpad.kube import codec, errors, paths, watch
+from hpad.kube.client import Client
+from hpad.kube.watch import Pace
+from hpad.model.key import Key
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+_REFUSED = frozenset({403, 404})
+_REFUSALS = 3  # failures of a watch to start, until a list is tried instead
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What a cache holds: the resource, how its objects are read, and where a value keeps its resourceVersion.
+
+    `version` is None for values that do not carry one; those cannot be `offer`ed to the cache.
+    """
+
+    resource: paths.Resource
+    decode: codec.Decode[T]
+    version: Callable[[T], str] | None = None
+
+
+class Sink(Protocol[T_contra]):
+    """The cache that is fed."""
+
+    trouble: str | None
+    refused: asyncio.Event
+
+    def listing(self, namespace: str) -> None: ...
+    def put(self, key: Key, value: T_contra, version: str, *, listed: bool = False) -> None: ...
+    def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
+    def keys(self, namespace: str) -> list[Key]: ...
+    def settled(self) -> None: ...
+
+
+class _Broken(Exception):
+    """How a watch broke, and up to which version it had come."""
+
+    def __init__(self, error: errors.ApiError, version: str) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.version = version
+
+
+class Feed(Generic[T]):
+    """The list and watch of one namespace (or of all, "").
+
+    `synced` once a list has come whole; `failing` while the server does not answer as it should; `heard` is the
+    monotonic time of the last proof of life.
+    """
+
+    def __init__(
+        self,
+        cache: Sink[T],
+        kind: Kind[T],
+        client: Client,
+        namespace: str,
+        params: Mapping[str, str],
+        pace: Pace,
+    ) -> None:
+        self.namespace = namespace
+        self.synced = False
+        self.failing = False
+        self.heard = client.clock.monotonic()
+        self._cache = cache
+        self._client = client
+        self._clock = client.clock
+        self._decode = kind.decode
+        self._resource = str(kind.resource)
+        self._path = kind.resource.collection(namespace)
+        self._params = params
+        self._pace = pace
+        self._refusals = 0
+        self._backoff = watch.Backoff(pace.first, pace.last)
+        self._log = structlog.get_logger("hpad.kube").bind(resource=self._resource, namespace=namespace)
+
+    async def run(self) -> None:
+        """List and watch; where the watch's version has expired, list again, and so on for ever."""
+        while True:
+            try:
+                version = await self._list()
+            except errors.ApiError as error:
+                await self._wait(error)
+                continue
+            self._well()
+            await self._follow(version)
+
+    async def _follow(self, version: str) -> None:
+        """Watch from `version` on, again and again, until that leads nowhere and only a list can help."""
+        self._refusals = 0
+        while True:
+            began, seconds = self._clock.monotonic(), self._pace.watch_seconds()
+            try:
+                version = await self._watch(version, seconds)
+            except _Broken as broken:
+                version = broken.version
+                if self._lost(broken.error):
+                    self._log.info("the watch cannot go on, listing again", error=str(broken.error))
+                    return
+                await self._wait(broken.error)
+                suspicious = broken.error.status == 0
+            else:
+                self._well()
+                lasted = self.heard - began
+                suspicious = lasted < seconds - 1
+                await self._pause(lasted)
+            if suspicious and await self._behind(version):
+                self._log.info("the server has lost its memory, listing again", version=version)
+                return
+
+    async def _watch(self, version: str, seconds: int) -> str:
+        """Follow one watch to its end; the last version seen. Raises _Broken, which has that too."""
+        try:
+            async with aclosing(
+                watch.changes(self._client, self._path, self._params, version, seconds, self._pace.grace)
+            ) as changes:
+                async for change in changes:
+                    seen = self._apply(change)
+                    if change.type == watch.BOOKMARK and later(version, seen):
+                        raise errors.ApiError(410, "Expired", f"versions went back from {version} to {seen}")
+                    version = seen or version
+        except errors.ApiError as error:
+            raise _Broken(error, version) from error
+        return version
+
+    def _lost(self, error: errors.ApiError) -> bool:
+        """Whether to list again: the version has expired, or the server keeps answering something else than a watch."""
+        if error.status not in {0, 429}:
+            self._refusals += 1
+        return error.gone or self._refusals >= _REFUSALS
+
+    async def _behind(self, version: str) -> bool:
+        """Whether the server knows less than we do, as after a restart: a watch from the future stays silent."""
+        try:
+            body = await self._client.request("GET", self._path, params={**self._params, "limit": "1"})
+            return later(version, codec.page(body).metadata.resource_version)
+        except errors.ApiError:
+            return False  # the watch will tell
+
+    async def _pause(self, lasted: float) -> None:
+        """A watch that the server ends at once must not become a loop of requests."""
+        if lasted >= self._pace.first:
+            self._backoff.reset()
+        else:
+            await self._clock.sleep(self._backoff.next())
+
+    async def _wait(self, error: errors.ApiError) -> None:
+        if not self.failing:
+            self._log.warning("cannot be followed", error=str(error), status=error.status)
+        self.failing = True
+        if error.status in _REFUSED and not self.synced:
+            self._cache.refused.set()
+        self._cache.trouble = f"{self._resource}: {error}"
+        await self._clock.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, self._pace.last)))
+
+    def _well(self) -> None:
+        """The server has been heard."""
+        self.heard = self._clock.monotonic()
+        self._refusals = 0
+        if self.failing:
+            self.failing = False
+            self._backoff.reset()
+            self._cache.settled()
+            self._log.info("followed again")
+
+    def _apply(self, change: watch.Change) -> str | None:
+        """Take in one change; its resourceVersion, None where it could not be read at all."""
+        self._well()
+        if change.type == watch.BOOKMARK:
+            return self._meta(change.object).resource_version or None
+        record = self._record(change.object)
+        if record is None:
+            gone = self._meta(change.object)
+            self._cache.drop(Key(gone.namespace, gone.name), gone.resource_version)
+            return gone.resource_version or None
+        if change.type == watch.DELETED:
+            self._cache.drop(record.key, record.version)
+        else:
+            self._cache.put(record.key, record.value, record.version)
+        return record.version or None
+
+    async def _list(self) -> str:
+        """Read the whole collection, page by page, and let go of what is no longer in it; its resourceVersion."""
+        self._cache.listing(self.namespace)
+        try:
+            seen, version = await self._pages(self._pace.page)
+        except errors.ApiError as error:
+            if not error.gone:
+                raise
+            seen, version = await self._pages(0)
+        for key in self._cache.keys(self.namespace):
+            if key not in seen:
+                self._cache.drop(key, version, listed=True)
+        self.synced = True
+        self._cache.settled()
+        return version
+
+    async def _pages(self, limit: int) -> tuple[set[Key], str]:
+        seen: set[Key] = set()
+        params = {**self._params, **({"limit": str(limit)} if limit else {})}
+        while True:
+            body = await self._client.request("GET", self._path, params=params, timeout=self._pace.list_timeout)
+            page = codec.page(body)
+            self.heard = self._clock.monotonic()  # not well yet: one page is no list
+            for raw in page.items or ():
+                record = self._record(raw)
+                if record is not None:
+                    seen.add(record.key)
+                    self._cache.put(record.key, record.value, record.version, listed=True)
+            if not page.metadata.continue_:
+                return seen, page.metadata.resource_version
+            params["continue"] = page.metadata.continue_
+            await self._clock.sleep(0)
+
+    def _record(self, raw: msgspec.Raw) -> codec.Record[T] | None:
+        try:
+            return self._decode(raw)
+        except codec.UndecodableError as error:
+            held = self._meta(raw)
+            self._log.warning(
+                "object cannot be read", name=held.name, object_namespace=held.namespace, error=str(error)
+            )
+            return None
+
+    def _meta(self, raw: msgspec.Raw) -> codec.Meta:
+        try:
+            return codec.meta(raw)
+        except codec.UndecodableError:
+            return codec.Meta()
+
+
+def later(one: str, other: str | None) -> bool:
+    """Whether one resourceVersion comes after another; those that are no numbers never compare."""
+    return other is not None and one.isdecimal() and other.isdecimal() and int(one) > int(other)

@@ -1,0 +1,123 @@
+"""The embedded cluster behaving badly: what is true afterwards."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from kube.wire import until
+
+from hpad.clock import SystemClock
+from hpad.kube import watch
+from hpad.kube.client import Client
+from hpad.kube.cluster import Cluster
+from hpad.kube.credentials import ClusterConfig
+from hpad.lab import cluster as lab
+from hpad.model.key import Key
+
+QUICK = watch.Pace(page=3, list_timeout=2, shortest=30, longest=30, grace=5, first=0.02, last=0.2)
+LISTS = r"^/(api|apis)/[^?]*(\?limit|$|\?continue)"
+WATCHES = r"watch=true"
+
+
+def hpa(name, maximum=5):
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": maximum},
+    }
+
+
+@pytest.fixture
+async def embedded():
+    async with lab.Cluster(controllers=False, kubelet=False, bookmark_seconds=0.1) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+async def follow(running):
+    async with AsyncExitStack() as stack:
+
+        async def start(url, pace=QUICK):
+            client = await stack.enter_async_context(Client(ClusterConfig(url), SystemClock(), timeout=1.0))
+            cluster = Cluster(client, client.clock, pace=pace)
+            running(cluster.run())
+            return cluster
+
+        yield start
+
+
+def names(cluster):
+    return sorted(each.metadata.name for each in cluster.hpas.values())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"status": 429, "retry_after": 0}, {"status": 500}, {"status": 504}, {"reset": True}, {"truncate": True},
+     {"body": "<html>"}, {"body": '{"kind":"Status","code":500}'}, {"delay": 0.1}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("path", [LISTS, WATCHES], ids=["lists", "watches"])
+async def test_caches_come_up_all_the_same(embedded, follow, path, fault):
+    for number in range(8):
+        embedded.apply(hpa(f"h{number}"))
+    rule = embedded.faults.add(method="GET", path=path, times=20, **fault)
+    cluster = await follow(embedded.url)
+    await asyncio.wait_for(cluster.ready(), 10)
+    embedded.apply(hpa("late"))
+    await until(lambda: len(cluster.hpas) == 9 and cluster.troubles == [], 10)
+    assert rule.hits > 0
+
+
+async def test_dropped_watches_lose_nothing(embedded, follow):
+    cluster = await follow(embedded.url)
+    await asyncio.wait_for(cluster.ready(), 10)
+    for number in range(10):
+        embedded.apply(hpa(f"h{number}"))
+        embedded.faults.drop_watches()
+        await asyncio.sleep(0.02)
+    await until(lambda: len(cluster.hpas) == 10)
+
+
+async def test_a_server_that_comes_back_without_its_memory(follow):
+    async with lab.Cluster(controllers=False, kubelet=False) as first:
+        for number in range(5):
+            first.apply(hpa(f"old{number}"))
+        first.apply(hpa("same"))
+        port, url = int(first.url.rpartition(":")[2]), first.url
+        cluster = await follow(url)
+        await asyncio.wait_for(cluster.ready(), 10)
+    await asyncio.sleep(0.3)
+    assert len(cluster.hpas) == 6  # what is known stays known while nobody answers
+    assert cluster.troubles
+    async with lab.Cluster(controllers=False, kubelet=False, port=port) as second:
+        second.apply(hpa("same", 9))
+        await until(lambda: names(cluster) == ["same"] and cluster.troubles == [], 10)
+        assert cluster.hpas.get(Key("default", "same")).spec.max_replicas == 9
+
+
+async def test_a_stalled_watch_shows_as_staleness_and_then_ends(embedded, follow):
+    pace = watch.Pace(shortest=1, longest=1, grace=0.5, first=0.02, last=0.2)
+    cluster = await follow(embedded.url, pace)
+    await asyncio.wait_for(cluster.ready(), 10)
+    await until(lambda: max(cluster.staleness().values()) < 0.4)
+    embedded.faults.stall_watches()
+    embedded.apply(hpa("h"))
+    await until(lambda: cluster.staleness()["horizontalpodautoscalers.autoscaling"] > 0.6)
+    assert names(cluster) == []
+    embedded.faults.clear()
+    await until(lambda: names(cluster) == ["h"], 10)
+
+
+async def test_a_version_that_has_expired(follow):
+    async with lab.Cluster(controllers=False, kubelet=False, history_limit=5) as embedded:
+        cluster = await follow(embedded.url)
+        await asyncio.wait_for(cluster.ready(), 10)
+        rule = embedded.faults.add(method="GET", path=WATCHES, times=None, status=503)
+        embedded.faults.drop_watches()
+        for number in range(20):
+            embedded.apply(hpa(f"h{number}"))
+        await until(lambda: rule.hits >= 6)
+        embedded.faults.clear()
+        await until(lambda: len(cluster.hpas) == 20, 10)
