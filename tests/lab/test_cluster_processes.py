@@ -170,6 +170,16 @@ async def test_an_unknown_program_is_named(start, until):
     assert "/no/such/program" in message
 
 
+@pytest.mark.parametrize(("command", "policy"), [(["/no/such/program"], "Never"), (["true"], "OnFailure")])
+async def test_a_pod_of_which_nothing_runs_can_be_deleted(start, until, command, policy):
+    client = await start()
+    client.cluster.apply(pod("p", command, restartPolicy=policy))
+    await until(lambda: client.cluster.get("pods", "p")["status"].get("containerStatuses"))
+    await asyncio.sleep(0.1)
+    await client.ask("DELETE", f"{PODS}/p")
+    await until(lambda: client.cluster.get("pods", "p") is None)
+
+
 async def test_the_environment_is_what_the_manifest_says(start, until):
     client = await start()
     env = [

@@ -101,7 +101,10 @@ async def test_a_revision_of_the_future_tells_nothing(start, recorded):
     client.cluster.apply(configmap("a"))
     expected = recorded("watch/hpa_rv_in_future")["body"]
     path = f"{CONFIGMAPS}?watch=true&resourceVersion=99999999&timeoutSeconds=1"
-    assert await client.watch(path, 99) == expected == []
+    watching = asyncio.create_task(client.watch(path, 99))
+    await asyncio.sleep(0.1)
+    client.cluster.apply(configmap("b"))
+    assert await watching == expected == []
 
 
 async def test_an_object_that_stops_matching_was_deleted_for_the_watcher(start):

@@ -85,7 +85,7 @@ class Container:
 
     def _restarts_after(self, code: int | None) -> bool:
         policy = (self.pod.get("spec") or {}).get("restartPolicy", "Always")
-        return policy == "Always" or (policy == "OnFailure" and code != 0)
+        return code is None or policy == "Always" or (policy == "OnFailure" and code != 0)
 
     async def _run_once(self) -> int | None:
         """One life of the process: its exit code, None when it could not even be started."""

@@ -119,6 +119,8 @@ class Kubelet:
         if runner is None:
             if change.type == "ADDED" and not self._stopping:
                 asyncio.get_running_loop().call_soon(self._start, change.object)
+            elif change.type == "MODIFIED" and "deletionTimestamp" in metadata:
+                asyncio.get_running_loop().call_soon(_remove, self.writer, change.object)
         elif change.type == "DELETED":
             runner.stop(0)
         elif "deletionTimestamp" in metadata:
@@ -175,7 +177,7 @@ class Puppets:
         if change.type == "ADDED":
             loop.call_soon(self._start, change.object)
         elif "deletionTimestamp" in change.object["metadata"]:
-            loop.call_soon(self._finish, change.object)
+            loop.call_soon(_remove, self.writer, change.object)
 
     def _start(self, pod: Object) -> None:
         current = self.writer.store.find(PODS, *key_of(pod))
@@ -200,7 +202,9 @@ class Puppets:
         spec = {**current["spec"], "nodeName": NODE}
         self.writer.store.update(PODS, {**current, "spec": spec, "status": status})
 
-    def _finish(self, pod: Object) -> None:
-        current = self.writer.store.find(PODS, *key_of(pod))
-        if current is not None and current["metadata"]["uid"] == pod["metadata"]["uid"]:
-            self.writer.store.remove(PODS, *key_of(pod))
+
+def _remove(writer: Writer, pod: Object) -> None:
+    """A pod of which nothing runs any more goes, unless another one has its name by now."""
+    current = writer.store.find(PODS, *key_of(pod))
+    if current is not None and current["metadata"]["uid"] == pod["metadata"]["uid"]:
+        writer.store.remove(PODS, *key_of(pod))

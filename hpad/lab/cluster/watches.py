@@ -45,7 +45,8 @@ class Hub:
         A resourceVersion that is forgotten gives one ERROR event with a Status of code 410.
         """
         stream = Stream(path)
-        view = _View(address, reads.predicate(address, query))
+        after = reads.read_revision(query.get("resourceVersion", "")) or 0
+        view = _View(address, reads.predicate(address, query), after)
         wants_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         timeout = reads.whole_number(query.get("timeoutSeconds") or "0") or random.uniform(1800, 3600)
         try:
@@ -103,14 +104,15 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """One client's view: which objects it sees, in which version."""
+    """One client's view: which objects it sees, in which version, and after which revision."""
 
     address: paths.Address
     wanted: selectors.Predicate
+    after: int
 
     def seen(self, change: Change) -> Object | None:
         """The event of a change: an object that starts or stops matching was ADDED or DELETED for the client."""
-        if change.resource != self.address.resource:
+        if change.resource != self.address.resource or change.revision <= self.after:
             return None
         if self.address.namespace not in (None, "", change.object["metadata"].get("namespace", "")):
             return None
