@@ -41,7 +41,7 @@ async def run(options: Options, screen: Screen) -> Report:
     Whatever happens, cancellation included, nothing is left running, and no folder but `options.logs`.
     """
     pace = Pace.of(options.seconds)
-    server = _server(options)
+    server = await asyncio.to_thread(_server, options)
     skipped = NO_BROKER if "queue" in options.halves and server is None else ""
     results: list[Result] = []
     async with (

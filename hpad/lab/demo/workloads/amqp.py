@@ -12,6 +12,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 METHOD, HEADER, BODY, FRAME_END = 1, 2, 3, 0xCE
+FRAME_OVERHEAD = 8
+LARGEST_FRAME = 131_072
 CONNECTION_CLOSE, CHANNEL_CLOSE = (10, 50), (20, 40)
 BASIC = 60
 Method = tuple[int, int]
@@ -66,6 +68,7 @@ class Connection:
             0, (10, 11), long_string(b"") + short_string("PLAIN") + long_string(response) + short_string("en_US")
         )
         channels, frame_size, _heartbeat = struct.unpack(">HIH", self._expect((10, 30)))
+        self._most = min(frame_size or LARGEST_FRAME, LARGEST_FRAME) - FRAME_OVERHEAD
         self._send(0, (10, 31), struct.pack(">HIH", channels, frame_size, 0))
         self._send(0, (10, 40), short_string(vhost) + short_string("") + b"\0")
         self._expect((10, 41))
@@ -77,7 +80,8 @@ class Connection:
         for body in bodies:
             self._send(1, (BASIC, 40), struct.pack(">H", 0) + short_string("") + short_string(queue) + b"\0")
             self._frame(HEADER, 1, struct.pack(">HHQH", BASIC, 0, len(body), 0))
-            self._frame(BODY, 1, body)
+            for start in range(0, len(body), self._most):
+                self._frame(BODY, 1, body[start : start + self._most])
 
     def count(self, queue: str) -> Count:
         """Look at a queue that is there (a passive declare); delivered but unacknowledged messages are not counted."""

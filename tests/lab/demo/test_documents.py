@@ -1,0 +1,48 @@
+"""The demo's manifests are what they say: valid Kubernetes objects, with this machine's values filled in."""
+
+import sys
+
+import pytest
+
+from hpad.lab.demo import cpu, documents, queue
+from hpad.model import decode, defaults, validation
+
+NAMES = (cpu.NAME, queue.NAME)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_hpa_is_valid_and_scales_the_deployment_beside_it(name: str):
+    deployment, hpa = documents.load(name, {})
+    assert hpa["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    assert deployment["metadata"]["name"] == hpa["metadata"]["name"] == name
+    hpa["metadata"]["namespace"] = "default"
+    assert validation.validate(defaults.defaulted(decode.decode(hpa))) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_run_with_this_interpreter(name: str):
+    deployment, _ = documents.load(name, {})
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["command"][0] == sys.executable
+    assert container["command"][1] == "-m"
+
+
+def test_only_named_variables_are_filled_in():
+    deployment, _ = documents.load(cpu.NAME, {"PORT": "1234", "OTHER": "x"})
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "PORT", "value": "1234"}, {"name": "CPU_MS", "value": str(cpu.CPU_MS)}]
+
+
+def test_the_scenarios_numbers_stand_in_the_manifests():
+    deployment, hpa = documents.load(cpu.NAME, {})
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "200m"}
+    assert (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) == (1, 10)
+    assert hpa["spec"]["metrics"][0]["resource"]["target"] == {"type": "Utilization", "averageUtilization": 50}
+    deployment, hpa = documents.load(queue.NAME, {})
+    external = hpa["spec"]["metrics"][0]["external"]
+    assert deployment["spec"]["replicas"] == hpa["spec"]["minReplicas"] == queue.AT_REST
+    assert external["metric"]["name"] == "queue_messages"
+    assert external["metric"]["selector"] == {"matchLabels": {"queue": queue.QUEUE}}
+    assert external["target"] == {"type": "Value", "value": "15"}
+    assert -(-queue.AT_REST * queue.MESSAGES // 15) == queue.AT_PEAK

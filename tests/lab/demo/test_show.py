@@ -1,0 +1,111 @@
+"""What the demo does where the broker is missing, and how a half that goes wrong says so."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockBuster
+
+from hpad.lab.demo import show
+from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo.half import Half
+from hpad.lab.demo.view import Frame
+from hpad.lab.servers import rabbitmq
+from hpad.model import hpa as hpas
+from hpad.model.hpa import HorizontalPodAutoscaler
+
+
+class Gallery:
+    """A screen that keeps the frames."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+
+    def show(self, frame: Frame) -> None:
+        self.frames.append(frame)
+
+    def clear(self) -> None:
+        pass
+
+
+class Clock:
+    """Time passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Stage:
+    """One HPA that wants 7 replicas from its 10th second on; pods that follow two seconds later."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+
+    def hpa(self, name: str) -> HorizontalPodAutoscaler | None:
+        wanted = 7 if self.clock.seconds >= 10 else 1
+        return hpas.from_builtins(
+            {
+                "metadata": {"name": name},
+                "spec": {"scaleTargetRef": {"kind": "Deployment", "name": name}, "maxReplicas": 10, "metrics": []},
+                "status": {"currentReplicas": wanted, "desiredReplicas": wanted},
+            }
+        )
+
+    def processes(self, name: str) -> list[int]:
+        return list(range(100, 107 if self.clock.seconds >= 12 else 101))
+
+    def decision(self, name: str) -> tuple[object, str]:
+        second = int(self.clock.seconds)
+        return second, "scale web from 1 to 7" if second >= 10 else "keep 1"
+
+
+@pytest.fixture
+def gallery() -> Gallery:
+    return Gallery()
+
+
+@pytest.fixture
+def half(gallery: Gallery) -> Half:
+    return Half(Stage(), gallery, "web", "a title", "CPU", "%")  # type: ignore[arg-type]  # what a half needs of a stage
+
+
+async def test_a_half_sees_what_changes_and_when(half: Half, gallery: Gallery):
+    moment = await half.until(lambda seen: seen.processes == 7, 60, "7 were to run")
+    assert 12 <= moment.at < 13
+    (rescale,) = half.rescales
+    assert (rescale.before, rescale.after, rescale.sentence) == (1, 7, "scale web from 1 to 7")
+    assert 10 <= rescale.at < 11
+    assert [note.text for note in half.notes] == ["scale web from 1 to 7"]
+    assert half.decisions == 13
+    times = [frame.at for frame in gallery.frames]
+    assert all(later - earlier <= 1.3 for earlier, later in itertools.pairwise(times))
+
+
+async def test_what_does_not_come_is_said_with_what_came_instead(half: Half):
+    with pytest.raises(DemoError) as error:
+        await half.until(lambda seen: seen.processes == 9, 20, "9 were to run")
+    assert str(error.value).startswith("9 were to run within 20 s; there are 7 of web")
+    assert str(error.value).endswith("hpad's last decision: scale web from 1 to 7")
+
+
+@pytest.mark.cluster
+async def test_without_the_broker_its_half_is_left_out_and_the_package_named(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_blocking_calls: BlockBuster
+):
+    no_blocking_calls.deactivate()  # the demo's log lines go straight to a file
+    monkeypatch.setattr(rabbitmq, "PROGRAM", tmp_path / "absent")
+    report = await show.run(show.Options(("queue",), logs=tmp_path / "logs"), gallery)
+    assert report.results == []
+    assert "apt-get install rabbitmq-server" in report.skipped
+    assert not report.ok
+    assert (tmp_path / "logs" / "hpad.log").read_text().count("hpad st") == 2

@@ -1,0 +1,180 @@
+"""The programs of the demo's pods."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from hpad.lab.demo.workloads import amqp, php_apache
+from hpad.lab.servers import ports, rabbitmq
+
+TASKS, HELD = "tasks", "held"
+PATIENCE = 20
+
+
+def started(module: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", f"hpad.lab.demo.workloads.{module}", *arguments],
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def stopped(process: subprocess.Popen[str]) -> int:
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    return process.returncode
+
+
+def until_listening(port: int) -> None:
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError(f"nothing listens on {port}")
+
+
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    with open(f"/proc/{process.pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_burning_uses_the_cpu_time_it_is_told_to():
+    before = time.process_time()
+    php_apache.burn(0.05)
+    assert 0.05 <= time.process_time() - before < 0.15
+
+
+@pytest.mark.cluster
+def test_replicas_share_one_port_and_each_request_costs_its_cpu():
+    (port,) = ports.free(1)
+    replicas = [started("php_apache", PORT=str(port), CPU_MS="10") for _ in range(3)]
+    try:
+        until_listening(port)
+        time.sleep(1)
+        before = [cpu_seconds(each) for each in replicas]
+        for _ in range(60):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as answer:
+                assert answer.read() == b"OK!\n"
+        used = [cpu_seconds(each) - held for each, held in zip(replicas, before, strict=True)]
+    finally:
+        for each in replicas:
+            stopped(each)
+    assert sum(used) >= 0.5
+    assert min(used) > 0
+
+
+@pytest.mark.cluster
+def test_the_load_begins_when_told_and_keeps_its_rate():
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        server.settimeout(0.5)
+        load = started("load_generator", str(server.getsockname()[1]), "20")
+        try:
+            with pytest.raises(TimeoutError):
+                server.accept()
+            assert load.stdin is not None
+            load.stdin.write("go\n")
+            load.stdin.flush()
+            server.settimeout(PATIENCE)
+            server.accept()[0].close()
+            began = time.monotonic()
+            for _ in range(20):
+                server.accept()[0].close()
+            assert 0.9 < time.monotonic() - began < 3
+        finally:
+            stopped(load)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    """The AMQP URL of a real broker with one queue."""
+    if not rabbitmq.RabbitMQServer.installed():
+        pytest.skip(rabbitmq.ABSENT)
+    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(TASKS), rabbitmq.Queue(HELD)))
+    asyncio.run(server.start())
+    try:
+        yield f"amqp://{server.admin.name}:{server.admin.password}@127.0.0.1:{server.amqp_port}/"
+    finally:
+        asyncio.run(server.stop())
+
+
+@pytest.fixture
+def connection(broker: str) -> Iterator[amqp.Connection]:
+    made = amqp.Connection(broker)
+    yield made
+    made.close()
+
+
+@contextlib.contextmanager
+def working(broker: str, queue: str, task_seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """A worker, killed at the end if it still runs."""
+    worker = started("worker", AMQP_URL=broker, QUEUE=queue, TASK_SECONDS=str(task_seconds))
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.communicate(timeout=PATIENCE)
+
+
+def settled(connection: amqp.Connection, queue: str, wanted: tuple[int, int]) -> amqp.Count:
+    """The counts, once they are the wanted ones or patience ends."""
+    for _ in range(100):
+        if connection.count(queue) == wanted:
+            break
+        time.sleep(0.1)
+    return connection.count(queue)
+
+
+@pytest.mark.rabbitmq
+def test_a_worker_takes_one_message_at_a_time_and_finishes_it_when_told_to_stop(
+    broker: str, connection: amqp.Connection
+):
+    connection.publish(TASKS, [b"first", b"", b"x" * 300_000])
+    assert settled(connection, TASKS, (3, 0)) == (3, 0)
+    with working(broker, TASKS, 1) as worker:
+        assert settled(connection, TASKS, (2, 1)) == (2, 1)
+        assert stopped(worker) == 0
+    assert settled(connection, TASKS, (2, 0)) == (2, 0), "the message in hand is done, the others are untouched"
+    with working(broker, TASKS, 0.1) as worker:
+        assert settled(connection, TASKS, (0, 1)) == (0, 1)
+        assert stopped(worker) == 0
+
+
+@pytest.mark.rabbitmq
+def test_what_a_killed_worker_held_goes_back_to_the_queue(broker: str, connection: amqp.Connection):
+    connection.publish(HELD, [b"task"])
+    with working(broker, HELD, 60):
+        assert settled(connection, HELD, (0, 1)) == (0, 1)
+    assert settled(connection, HELD, (1, 0)) == (1, 0)
+    delivery = next(iter(connection.consume(HELD)))
+    assert delivery.body == b"task"
+    connection.ack(delivery)
+
+
+@pytest.mark.rabbitmq
+def test_the_brokers_own_words_are_the_error(broker: str, connection: amqp.Connection):
+    with pytest.raises(amqp.AmqpError, match="NOT_FOUND - no queue 'nowhere' in vhost '/'"):
+        connection.count("nowhere")
+    with pytest.raises((amqp.AmqpError, OSError)):
+        amqp.Connection(broker.replace("hpad:", "stranger:"))
+
+
+def test_a_worker_without_a_broker_says_so():
+    (port,) = ports.free(1)
+    worker = started("worker", AMQP_URL=f"amqp://127.0.0.1:{port}/", QUEUE=TASKS, TASK_SECONDS="1")
+    _, err = worker.communicate(timeout=PATIENCE)
+    assert worker.returncode == 1
+    assert err.startswith("no connection to the broker")
