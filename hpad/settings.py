@@ -66,7 +66,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, checked. `manifests` set: HPAs come from that folder instead of the API server."""
+    """All of it, checked. `manifests` set: HPAs come from that folder instead of the API server.
+
+    `workers` reconciles are at work at a time; those that wait for metrics do not count.
+    """
 
     kubeconfig: str | None = None
     context: str | None = None

@@ -64,7 +64,7 @@ _ORIGINAL_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "workers",
         "N",
-        "reconciles at a time (64)",
+        "reconciles at work at a time, those waiting for metrics not counted (64)",
         ("--workers", "--concurrent-horizontal-pod-autoscaler-syncs"),
     ),
     (

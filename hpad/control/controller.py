@@ -1,4 +1,4 @@
-"""The heartbeat: workers that take keys from the queue, reconcile them, and plan each one's next turn."""
+"""The heartbeat: takes keys from the queue, has them reconciled, and plans each one's next turn."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ import structlog
 from hpad.clock import Clock
 from hpad.control.observe import Observer
 from hpad.control.reconcile import Reconciler
+from hpad.control.slots import Slot
 from hpad.control.workqueue import DelayingQueue, ShutDown
 from hpad.control.world import HpaSource
 from hpad.model.key import Key
@@ -28,7 +29,7 @@ class Ending(Enum):
 
 
 class Controller:
-    """Reconciles every HPA of a source each `period` (seconds), with `workers` reconciles at a time.
+    """Reconciles every HPA of a source each `period` (seconds), `workers` of them at a time (see `slots`).
 
     `start` once the source has synced; `stop` waits for the reconciles under way.
     """
@@ -51,42 +52,57 @@ class Controller:
         self._workers = workers
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._observer = Observer(source, self._queue, clock, period, self._forget)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._dispatcher: asyncio.Task[None] | None = None
+        self._turns: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("hpad.controller")
         telemetry.before_scrape(self._refresh_series)
 
     def start(self) -> None:
         """Begin with all HPAs of the source."""
-        self._tasks = [asyncio.create_task(self._work(), name=f"worker-{n}") for n in range(self._workers)]
+        self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         self._observer.start(at_once=self._workers)
 
     async def stop(self, seconds: float) -> None:
         """Take nothing new on, and give what is under way that many seconds to end before it is cancelled."""
         self._queue.shutdown()
-        if not self._tasks:
+        if self._dispatcher is None:
             return
-        _, late = await asyncio.wait(self._tasks, timeout=seconds)
-        for task in late:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._queue.drained()
+        except TimeoutError:
+            self._log.warning("reconciles under way were cut short", hpas=len(self._turns))
+        for task in (self._dispatcher, *self._turns):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await asyncio.gather(self._dispatcher, *self._turns, return_exceptions=True)
+        self._dispatcher = None
 
-    async def _work(self) -> None:
+    async def _dispatch(self) -> None:
+        """Hand each key, when its turn comes and a slot is free, to a task of its own."""
+        free = asyncio.Semaphore(self._workers)
         while True:
+            slot = Slot(free)
+            await slot.take()
             try:
                 key = await self._queue.get()
             except ShutDown:
                 return
-            ending = Ending.BUG
-            try:
-                ending = await self._turn(key)
-            except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
-                self._report_bug(key)
-            finally:
-                self._plan(key, ending)
-                self._queue.done(key)
+            turn = asyncio.create_task(self._work(key, slot), name=f"reconcile {key}")
+            self._turns.add(turn)
+            turn.add_done_callback(self._turns.discard)
 
-    async def _turn(self, key: Key) -> Ending:
+    async def _work(self, key: Key, slot: Slot) -> None:
+        ending = Ending.BUG
+        try:
+            ending = await self._turn(key, slot)
+        except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
+            self._report_bug(key)
+        finally:
+            slot.give()
+            self._plan(key, ending)
+            self._queue.done(key)
+
+    async def _turn(self, key: Key, slot: Slot) -> Ending:
         """Reconcile the key's HPA, within the deadline."""
         late = self._observer.lateness(key)
         if late is not None:
@@ -97,7 +113,7 @@ class Controller:
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._period * _DEADLINE):
-                await self._reconciler.reconcile(hpa)
+                await self._reconciler.reconcile(hpa, slot)
         except TimeoutError:
             self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
             self._log.error("reconcile took too long and was given up", hpa=str(key))

@@ -9,6 +9,7 @@ import structlog
 from hpad.clock import Clock
 from hpad.control import act
 from hpad.control.claims import Claims
+from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
 from hpad.engine import decide, examine, settle
 from hpad.kube import errors
@@ -71,15 +72,16 @@ class Reconciler:
         self._journal = journal
         self._log = structlog.get_logger("hpad.reconcile")
 
-    async def reconcile(self, listed: HorizontalPodAutoscaler) -> settle.Settlement:
+    async def reconcile(self, listed: HorizontalPodAutoscaler, slot: Slot) -> settle.Settlement:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
+        The slot is lent out while metrics are waited for.
         Returns what came out; what the cluster refuses is part of that. Anything raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
         view = await self._look(self._with_status(listed))
         queries = self._examine(view)
-        answers, asking = await self._ask(view, queries)
+        answers, asking = await self._ask(view, queries, slot)
         decision = decide.decide(view, answers)
         outcome = await self._act(view, decision)
         settlement = settle.settle(view, decision, outcome)
@@ -135,12 +137,13 @@ class Reconciler:
             self._claims.claim(view.hpa.metadata.key, picked)
         return verdict.queries if isinstance(verdict, examine.Proceed) else ()
 
-    async def _ask(self, view: examine.View, queries: Queries) -> tuple[Answers, float]:
+    async def _ask(self, view: examine.View, queries: Queries, slot: Slot) -> tuple[Answers, float]:
         """The answers to the HPA's metrics, and how many seconds they took."""
         if not queries:
             return (), 0.0
         began = self._clock.monotonic()
-        answers = await self._metrics.gather(view.hpa.metadata.key, queries, deadline=self._ways.patience)
+        async with slot.lent():
+            answers = await self._metrics.gather(view.hpa.metadata.key, queries, deadline=self._ways.patience)
         return answers, self._clock.monotonic() - began
 
     async def _act(self, view: examine.View, decision: decide.Decision) -> settle.Outcome | None:

@@ -98,6 +98,24 @@ def test_a_metric_that_hangs_holds_up_nobody_else() -> None:
     assert float(series.split(total)[1].split()[0]) >= 9
 
 
+def test_a_source_that_hangs_for_many_holds_up_nobody_else() -> None:
+    """Waiting takes no worker: two of them serve everybody while three hundred HPAs wait for nothing."""
+
+    async def hang() -> None:
+        await asyncio.sleep(9)
+
+    async def main() -> Bench:
+        bench = Bench(hpa("web"), *(hpa(f"slow-{n}") for n in range(300)), workers=2)
+        for n in range(300):
+            bench.metrics.values[f"slow-{n}"] = hang
+        await bench.beat(151)
+        return bench
+
+    times = run(main).metrics.times("web")
+    assert len(times) >= 10
+    assert all(abs(later - earlier - 15) < 0.01 for earlier, later in itertools.pairwise(times))
+
+
 def test_a_bug_in_one_reconcile_is_counted_and_stops_nothing() -> None:
     async def fail() -> None:
         raise ZeroDivisionError

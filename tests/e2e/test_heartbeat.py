@@ -249,3 +249,52 @@ def test_what_cannot_be_started_says_why(
     finally:
         structlog.reset_defaults()
     assert expected in capsys.readouterr().err
+
+
+async def test_a_scale_somebody_else_writes_at_the_same_time_is_written_all_the_same(world: Any) -> None:
+    world.workload("Deployment", "web", 15)
+    world.hpa("web")
+    fault = world.cluster.faults.add(method="PUT", path="/scale", times=3, status=409)
+    await world.hpad()
+    await world.until(lambda: world.replicas("deployments", "web") == 10)
+    await world.until(lambda: "SuccessfulRescale" in {reason for reason, _ in world.events("web")})
+    assert fault.hits == 3
+    assert "FailedRescale" not in {reason for reason, _ in world.events("web")}
+
+
+async def test_a_scale_the_server_refuses_is_told_and_tried_again_next_period(world: Any) -> None:
+    world.workload("Deployment", "web", 15)
+    world.hpa("web")
+    world.cluster.faults.add(method="PUT", path="/scale", times=2, status=403)
+    await world.hpad()
+    await world.until(lambda: world.condition("web", "AbleToScale")[:2] == ("False", "FailedUpdateScale"))
+    await world.until(lambda: world.replicas("deployments", "web") == 10)
+    await world.until(lambda: world.condition("web", "AbleToScale")[0] == "True")
+    assert "FailedRescale" in {reason for reason, _ in world.events("web")}
+
+
+async def test_a_status_that_cannot_be_written_stops_no_scaling(world: Any) -> None:
+    world.workload("Deployment", "web", 15)
+    world.load("web", 50)
+    world.hpa("web")
+    world.cluster.faults.add(method="PATCH", path="/status", times=2, status=500)
+    await world.hpad()
+    await world.until(lambda: world.replicas("deployments", "web") == 10)
+    await world.until(lambda: world.status("web").get("desiredReplicas") == 10)
+    await world.until(lambda: "FailedUpdateStatus" in {reason for reason, _ in world.events("web")})
+
+
+async def test_a_cluster_that_goes_away_and_comes_back_is_found_again(world: Any) -> None:
+    """Nothing is decided on what is not known, nothing is lost, and the next load is followed."""
+    world.workload("Deployment", "web", 2)
+    world.load("web", 50)
+    world.hpa("web")
+    await world.hpad()
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
+    world.cluster.faults.add(times=None, status=503)
+    world.cluster.faults.drop_watches()
+    await world.periods(4)
+    assert world.replicas("deployments", "web") == 2
+    world.cluster.faults.clear()
+    world.load("web", lambda pods: 200 // max(pods, 1))
+    await world.until(lambda: world.replicas("deployments", "web") == 4, seconds=30)
