@@ -1,5 +1,6 @@
 """Free ports of the loopback interface."""
 
+import asyncio
 import socket
 
 
@@ -13,3 +14,13 @@ def free(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
+
+
+async def listens(port: int) -> bool:
+    """Whether a connection to the port is accepted."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

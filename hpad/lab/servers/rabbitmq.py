@@ -26,6 +26,8 @@ EPMD = "/usr/bin/epmd"
 ABSENT = f"{PROGRAM} is missing: install Debian's package rabbitmq-server"
 _READY_WITHIN = 60.0
 _POLL_SECONDS = 0.2
+_GONE_WITHIN = 5.0
+_GONE_POLL_SECONDS = 0.02
 
 
 class User(msgspec.Struct, frozen=True):
@@ -93,7 +95,11 @@ class RabbitMQServer:
 
     async def stop(self) -> None:
         """End both processes and remove the folder; the data goes too, so an orderly stop would gain nothing."""
-        await asyncio.to_thread(self._end)
+        await asyncio.to_thread(self._kill)
+        await self._until_gone()
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -169,15 +175,20 @@ class RabbitMQServer:
         log = (self._folder / "out.log").read_text(errors="replace")[-2000:] if self._folder else ""
         return f"rabbitmq-server {what}: {log}"
 
-    def _end(self) -> None:
+    async def _until_gone(self) -> None:
+        """The broker is no child of ours, so its ports tell whether it is dead yet."""
+        system = clock.SystemClock()
+        deadline = system.monotonic() + _GONE_WITHIN
+        for port in (self.amqp_port, self.management_port):
+            while await ports.listens(port) and system.monotonic() < deadline:
+                await system.sleep(_GONE_POLL_SECONDS)
+
+    def _kill(self) -> None:
         while self._processes:
             process = self._processes.pop()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # rabbitmq-server is a shell script: the broker is its child
             process.wait()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
 
 
 async def _queues(http: aiohttp.ClientSession, url: str) -> int:
