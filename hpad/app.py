@@ -26,6 +26,7 @@ DRAIN_SECONDS = 10.0
 _FLUSH_SECONDS = 2.0
 _PATIENCE = 0.6
 """The part of the period that metrics may take; the rest is for reading and writing the cluster."""
+_WAITING = "waiting for the cluster and the HPAs"
 _FIRST_WORD, _NEXT_WORD = 5.0, 30.0
 """Seconds until hpad says that it is still waiting for its cluster, and from then on."""
 
@@ -57,6 +58,7 @@ class App:
         self.hpas: HpaSource
         self.controller: Controller
         self.server: server.Server | None = None
+        self._folder: folder.Folder | None = None
         self._cluster_config = cluster_config
         self._beating = asyncio.Event()
         self._failed = asyncio.Event()
@@ -117,7 +119,14 @@ class App:
 
     def unready(self) -> list[str]:
         """Why hpad is not ready yet, none if it is; a cluster that is lost later on does not make it unready again."""
-        return [] if self._beating.is_set() else ["waiting for the cluster", *self.cluster.troubles]
+        return [] if self._beating.is_set() else [_WAITING, *self.troubles()]
+
+    def troubles(self) -> list[str]:
+        """What is wrong with the cluster's watches and with the files of the folder, a sentence each."""
+        if self._folder is None:
+            return self.cluster.troubles
+        problems = [str(problem) for found in self._folder.errors.values() for problem in found]
+        return [*self.cluster.troubles, *([self._folder.trouble] if self._folder.trouble else []), *problems]
 
     def _parts(self, cluster_config: config.ClusterConfig) -> list[Part]:
         """Build every object, and say in which order they start."""
@@ -160,11 +169,9 @@ class App:
         if self.settings.manifests is None:
             self.hpas = self.cluster.hpas
             return Part("hpas", "the API server's, kept by the caches", _nothing, _nothing)
-        files = folder.Folder(
-            self.settings.manifests, self.clock, scale_to_zero=self.settings.tunables.gates.HPAScaleToZero
-        )
-        self.hpas = files
-        return self._background("hpas", "a folder needs nobody else", files.run, _nothing)
+        to_zero = self.settings.tunables.gates.HPAScaleToZero
+        self.hpas = self._folder = folder.Folder(self.settings.manifests, self.clock, scale_to_zero=to_zero)
+        return self._background("hpas", "a folder needs nobody else", self._folder.run, _nothing)
 
     def _sources(self, metrics: fanout.Gatherer) -> Part:
         async def start() -> None:
@@ -198,7 +205,12 @@ class App:
 
     def _window(self, address: tuple[str, int]) -> server.Server:
         return server.Server(
-            address, source=self.hpas, store=self.store, telemetry=self.telemetry, unready=self.unready
+            address,
+            source=self.hpas,
+            store=self.store,
+            telemetry=self.telemetry,
+            unready=self.unready,
+            troubles=self.troubles,
         )
 
     def _background(
@@ -247,7 +259,7 @@ class App:
         pause = _FIRST_WORD
         while True:
             await self.clock.sleep(pause)
-            self._log.warning("still waiting for the cluster", troubles=self.cluster.troubles)
+            self._log.warning(f"still {_WAITING}", troubles=self.troubles())
             pause = _NEXT_WORD
 
     async def _drain(self) -> None:

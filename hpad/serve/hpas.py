@@ -1,5 +1,6 @@
 """What people and programs may see of each HPA: JSON-like builtins, one row an HPA, sorted by namespace and name."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -11,9 +12,10 @@ class HpaSource(Protocol):
     def values(self) -> Iterable[hpas.HorizontalPodAutoscaler]: ...
 
 
-def rows(source: HpaSource, store: Store) -> list[dict[str, Any]]:
-    """One row for each HPA of the source."""
-    return [row(hpa, store) for hpa in sorted(source.values(), key=lambda hpa: hpa.metadata.key)]
+async def rows(source: HpaSource, store: Store) -> list[dict[str, Any]]:
+    """One row for each HPA of the source. Made in a thread: many of them must not hold up the loop."""
+    found = sorted(source.values(), key=lambda hpa: hpa.metadata.key)
+    return await asyncio.to_thread(lambda: [row(hpa, store) for hpa in found])
 
 
 def row(hpa: hpas.HorizontalPodAutoscaler, store: Store) -> dict[str, Any]:

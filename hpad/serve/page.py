@@ -2,7 +2,7 @@
 
 import html
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _PAGE = string.Template("""<!DOCTYPE html>
@@ -13,15 +13,16 @@ table { border-collapse: collapse; width: 100% }
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid #dde3ea; vertical-align: top }
 th { color: #5b6b7b; font-weight: 600 }
 td.number { text-align: right; font-variant-numeric: tabular-nums }
-tr.trouble td:last-child { color: #a3241b }
+tr.trouble td:last-child, .note { color: #a3241b }
 @media (prefers-color-scheme: dark) {
   body { color: #dfe6ee; background: #14191f }
   th, td { border-color: #2c3640 }
-  tr.trouble td:last-child { color: #ff9d94 }
+  tr.trouble td:last-child, .note { color: #ff9d94 }
 }
 </style></head><body>
 <h1>hpad</h1>
-<p>$summary &middot; <a href="/api/hpas">JSON</a> &middot; <a href="/metrics">metrics</a></p>
+<p>$count HPAs &middot; <a href="/api/hpas">JSON</a> &middot; <a href="/metrics">metrics</a></p>
+$notes
 <table>
 <thead><tr><th>HPA</th><th>Target</th><th>Min</th><th>Max</th><th>Replicas</th><th>Last decision</th></tr></thead>
 <tbody>
@@ -34,9 +35,10 @@ _ROW = string.Template(
 )
 
 
-def render(rows: Iterable[Mapping[str, Any]], summary: str) -> str:
-    """The page for the rows of `serve.hpas`, under a line of text."""
-    return _PAGE.substitute(summary=html.escape(summary), rows="\n".join(map(_row, rows)))
+def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> str:
+    """The page for the rows of `serve.hpas`, under what else is to be said."""
+    listed = "\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
+    return _PAGE.substitute(count=len(rows), notes=listed, rows="\n".join(map(_row, rows)))
 
 
 def _row(row: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The read-only windows over HTTP: /metrics, /livez, /readyz, /api/hpas and a page for people."""
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -15,7 +16,8 @@ class ServeError(Exception):
 
 
 class Server:
-    """Listens once started; `url` then says where. `unready` gives the reasons why hpad is not ready, none if it is.
+    """Listens once started; `url` then says where. `unready` gives the reasons why hpad is not ready, none if it is;
+    `troubles` what else people should know, for the page.
 
     Everything here only reads; there is nothing to authenticate for, and the default is to listen on loopback.
     """
@@ -28,12 +30,14 @@ class Server:
         store: Store,
         telemetry: Telemetry,
         unready: Callable[[], list[str]],
+        troubles: Callable[[], list[str]] = list,
     ) -> None:
         self._address = address
         self._source = source
         self._store = store
         self._telemetry = telemetry
         self._unready = unready
+        self._troubles = troubles
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -67,12 +71,12 @@ class Server:
             self._runner = None
 
     async def _page(self, request: web.Request) -> web.Response:
-        rows = hpas.rows(self._source, self._store)
-        summary = "; ".join([f"{len(rows)} HPAs", *self._unready()])
-        return web.Response(text=page.render(rows, summary), content_type="text/html")
+        rows = await hpas.rows(self._source, self._store)
+        text = await asyncio.to_thread(page.render, rows, [*self._unready(), *self._troubles()])
+        return web.Response(text=text, content_type="text/html")
 
     async def _hpas(self, request: web.Request) -> web.Response:
-        return _json(hpas.rows(self._source, self._store))
+        return _json(await hpas.rows(self._source, self._store))
 
     async def _hpa(self, request: web.Request) -> web.Response:
         wanted = (request.match_info["namespace"], request.match_info["name"])

@@ -57,6 +57,7 @@ async def window() -> AsyncIterator[Window]:
             store=store,
             telemetry=Telemetry(),
             unready=lambda: reasons,
+            troubles=lambda: [NASTY],
         )
         await server.start()
         stack.push_async_callback(server.stop)
