@@ -171,7 +171,8 @@ async def test_hpas_of_a_folder(world: Any, tmp_path: Path) -> None:
     head = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
     spec = {"scaleTargetRef": ref, "minReplicas": 2, "maxReplicas": 9, "targetCPUUtilizationPercentage": 50}
     (folder / "web.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
-    (folder / "broken.yaml").write_text(yaml.safe_dump({**head, "spec": {**spec, "maxReplicas": 0}}))
+    broken = {**head, "metadata": {"name": "broken"}, "spec": {**spec, "maxReplicas": 0}}
+    (folder / "broken.yaml").write_text(yaml.safe_dump(broken))
     daemon = await world.hpad(manifests=folder)
     assert any("broken.yaml" in trouble and "maxReplicas" in trouble for trouble in daemon.troubles())
     await world.until(lambda: world.replicas("deployments", "web") == 2)
