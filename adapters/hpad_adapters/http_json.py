@@ -69,9 +69,11 @@ class HttpJson:
     """External metrics from JSON documents; each document is fetched once per batch."""
 
     serves = frozenset({EXTERNAL})
+    metrics: tuple[str, ...] = ()
     Settings = HttpJsonSettings
 
     def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
+        self.metrics = tuple(settings.metrics)
         self._settings = settings
         self._context = context
         self._tls: ssl.SSLContext | bool | None = None

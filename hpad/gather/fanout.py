@@ -1,7 +1,7 @@
 """All sources together: each query goes to its own, all at once; each answer is a sample or an error as a value."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -99,9 +99,10 @@ class Gatherer:
         offer = plan.Offer(source=source.name, match=source.match)
         try:
             adapter = await asyncio.to_thread(registry.adapter_class, source.adapter)
-            offer = _offer(source, adapter.serves, getattr(adapter, "metrics", ("*",)))
+            offer = _offer(source, adapter.serves, registry.offered(source.name, adapter))
             context = self._contexts(source.name, source.adapter)
             built = registry.instance(source, adapter, context)
+            offer = _offer(source, adapter.serves, registry.offered(source.name, built))
         except AdapterError as error:
             if context is not None:
                 await context.http.close()
@@ -113,8 +114,10 @@ class Gatherer:
         return _Opened(offer, working, context, None)
 
 
-def _offer(source: settings.SourceSettings, serves: frozenset[str], metrics: Sequence[str]) -> plan.Offer:
-    return plan.Offer(source=source.name, serves=serves, metrics=tuple(metrics), match=source.match)
+def _offer(
+    source: settings.SourceSettings, serves: frozenset[str], metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]
+) -> plan.Offer:
+    return plan.Offer(source=source.name, serves=serves, metrics=metrics, match=source.match)
 
 
 def _broken(offer: plan.Offer, error: AdapterError) -> _Opened:

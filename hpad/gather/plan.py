@@ -5,7 +5,7 @@ themselves, each in the order of the configuration; the first that matches wins.
 """
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -22,13 +22,14 @@ _HOW_TO_CONFIGURE = (
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one source can answer.
 
-    `serves` holds metric types, `metrics` patterns of the names its adapter answers without being told; `match` holds
-    the rules that the configuration gives instead. `problem`: why the source does not work, None if it does.
+    `serves` holds metric types, `metrics` patterns of the names its adapter answers without being told, or such
+    patterns by type; `match` holds the rules that the configuration gives instead. `problem`: why the source does not
+    work, None if it does.
     """
 
     source: str
     serves: frozenset[str] = frozenset()
-    metrics: tuple[str, ...] = ("*",)
+    metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ("*",)
     match: tuple[settings.Match, ...] = ()
     problem: str | None = None
 
@@ -36,7 +37,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a query that no route names goes here."""
         if self.match:
             return any(matches(rule, query) for rule in self.match)
-        return query.type in self.serves and _one_of(self.metrics, query.name)
+        if query.type not in self.serves:
+            return False
+        if isinstance(self.metrics, Mapping):
+            return query.type in self.metrics and _one_of(self.metrics[query.type], query.name)
+        return _one_of(self.metrics, query.name)
 
 
 class Plan:
@@ -101,6 +106,9 @@ def _described(offer: Offer) -> str:
         return f"{offer.source} ({offer.problem})"
     if offer.match:
         return f"{offer.source} (metrics: {', '.join(_patterns(offer.match))})"
+    if isinstance(offer.metrics, Mapping):
+        listed = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(offer.metrics.items()))
+        return f"{offer.source} ({'; '.join(listed) or 'nothing without a rule'})"
     names = "" if "*" in offer.metrics else f": {', '.join(offer.metrics)}"
     return f"{offer.source} ({', '.join(sorted(offer.serves))}{names})"
 

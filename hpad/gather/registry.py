@@ -80,6 +80,28 @@ def instance(source: settings.SourceSettings, adapter: type[Adapter], context: C
         ) from None
 
 
+def offered(name: str, adapter: Adapter | type[Adapter]) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
+    """Patterns of the metrics that a class, or an instance of it, answers without being told.
+
+    By type where the adapter has it so. Raises AdapterError for anything else.
+    """
+    try:
+        given = getattr(adapter, "metrics", ("*",))
+        if isinstance(given, Mapping):
+            return {str(kind): _patterns(patterns) for kind, patterns in given.items()}
+        return _patterns(given)
+    except Exception as error:  # noqa: BLE001 - code of others
+        raise AdapterError(
+            f'source "{name}": `metrics` of its adapter is no tuple of patterns ({type(error).__name__})', "bug"
+        ) from None
+
+
+def _patterns(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, tuple | list | set | frozenset) or not all(isinstance(each, str) for each in given):
+        raise TypeError
+    return tuple(given)
+
+
 def _explained(source: settings.SourceSettings, message: str) -> str:
     place = _PLACE.search(message)
     text = message[: place.start()] if place else message

@@ -278,11 +278,12 @@ async def test_values_that_a_query_needs_must_be_given(prom: Asked) -> None:
 async def test_keeps_the_contract(prom: Asked, server: PrometheusServer) -> None:
     metrics = {"rps": {"query": RATE}, "depth": {"query": DEPTH}, "bad": {"query": "sum by ("}}
     metrics["hits"] = {"query": "max(ingress_requests)"}
+    metrics["cpu"] = {"query": RATE}
     settings = msgspec.convert({"url": server.url, "metrics": metrics}, Prometheus.Settings)
     queries = [
         testing.pods_metric("rps", "app=web", namespace="shop"),
         testing.pods_metric("rps", "app=cart", namespace="shop"),
-        testing.resource("rps", "app=web", namespace="blog"),
+        testing.resource("cpu", "app=web", namespace="blog"),
         testing.external("depth", "queue=orders"),
         testing.external("depth", "queue=nowhere"),
         testing.external("bad"),

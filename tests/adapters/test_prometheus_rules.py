@@ -146,6 +146,14 @@ async def test_external_metric_of_the_hpas_namespace(rules: Rules) -> None:
     )
 
 
+async def test_a_selector_cannot_reach_into_another_namespace(rules: Rules) -> None:
+    answer = await rules.answer(testing.external("queue_depth", "queue=orders,namespace=shop", namespace="blog"))
+    assert isinstance(answer, AdapterError)
+    assert (answer.blame, 'namespace="shop"' in answer.message) == ("spec", True)
+    answer = await rules.answer(testing.external("queue_depth", "queue=orders,namespace=shop", namespace="shop"))
+    assert isinstance(answer, ExternalSample)
+
+
 async def test_external_metric_of_any_namespace(rules: Rules) -> None:
     answer = await rules.answer(testing.external("queue_depth_everywhere", "queue=orders", namespace="blog"))
     assert isinstance(answer, ExternalSample)

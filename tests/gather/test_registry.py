@@ -79,3 +79,27 @@ def test_several_instances_of_one_adapter_have_settings_of_their_own():
     schema = registry.adapter_class("good").Settings
     first, second = (registry.decode(source(url=url), schema) for url in ("a", "b"))
     assert (msgspec.structs.asdict(first)["url"], msgspec.structs.asdict(second)["url"]) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "offered"),
+    [
+        (("queue_*",), ("queue_*",)),
+        (["a", "b"], ("a", "b")),
+        ({"External": ["a"]}, {"External": ("a",)}),
+        ("queue_*", None),
+        (None, None),
+        ({"External": "a"}, None),
+    ],
+)
+def test_what_an_adapter_offers_is_patterns_or_a_named_bug(metrics, offered):
+    class Mine:
+        def __init__(self):
+            self.metrics = metrics
+
+    if offered is not None:
+        assert registry.offered("mine", Mine()) == offered
+        return
+    with pytest.raises(AdapterError, match='source "mine".*no tuple of patterns') as raised:
+        registry.offered("mine", Mine())
+    assert raised.value.blame == "bug"

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from hpad.adapter import SOURCE_TYPES, AdapterError, Answer, Context, Query, parse_duration
+from hpad.adapter import EXTERNAL, OBJECT, PODS, SOURCE_TYPES, AdapterError, Answer, Context, Query, parse_duration
 from hpad_adapters.prometheus import batches, discovery, pods, recipes, rules, samples, settings
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.recipes import Ask
@@ -13,6 +13,7 @@ class Prometheus:
     """Metrics of every type straight from a Prometheus server, by PromQL or by a prometheus-adapter configuration."""
 
     serves = frozenset(SOURCE_TYPES)
+    metrics: Mapping[str, Sequence[str]] = {}
     Settings = settings.Settings
 
     def __init__(self, settings: settings.Settings, context: Context) -> None:
@@ -20,6 +21,7 @@ class Prometheus:
         self._settings = settings
         self._context = context
         self._own = recipes.Own(settings.metrics)
+        self.metrics = self._offered()
         self._rules = None if settings.rules_file else self._compiled()
         self._connection = Connection(settings, context)
         self._discovery = discovery.Discovery(self._connection, context, parse_duration(settings.discovery_ttl))
@@ -49,6 +51,13 @@ class Prometheus:
     async def aclose(self) -> None:
         """Nothing to let go of: the session is hpad's."""
 
+    def _offered(self) -> dict[str, Sequence[str]]:
+        """What comes here unasked: never the resource metrics of all HPAs, only because there are rules."""
+        offered: dict[str, Sequence[str]] = dict(self._own.names)
+        if self._settings.rules_file or self._settings.rules:
+            offered |= dict.fromkeys((PODS, OBJECT, EXTERNAL), ("*",))
+        return offered
+
     def _compiled(self) -> rules.Rules:
         where = self._settings.rules_file or "rules"
         return rules.Rules(rules.read(self._settings), self._settings, where)
@@ -69,7 +78,7 @@ class Prometheus:
             chosen = await self._discovery.choose(self._rules.find(query), query.name)
             ask = chosen and rules.ask(*chosen, query, meant)
         if ask is None:
-            raise discovery.unknown(query.name, query.type, self._own.names)
+            raise discovery.unknown(query.name, query.type, self._own.names.get(query.type, ()))
         if ask.names is not None and not ask.names:
             raise AdapterError(f'no pods in "{query.namespace}" match the target\'s selector "{query.pods}"', "spec")
         return ask

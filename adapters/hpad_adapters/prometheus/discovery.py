@@ -59,6 +59,6 @@ def unknown(metric: str, kind: str, known: Sequence[str]) -> AdapterError:
     listed = ", ".join(known) or "none"
     return AdapterError(
         f'nothing answers {kind} metric "{metric}": no rule finds a series that it would name so, '
-        f"and metrics with queries of their own are: {listed}",
+        f"and queries of its type are written for: {listed}",
         "spec",
     )

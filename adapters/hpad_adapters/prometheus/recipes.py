@@ -1,6 +1,6 @@
 """How a metric is asked for, whether the operator wrote the query or a prometheus-adapter rule did."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -11,7 +11,6 @@ from hpad.adapter import (
     OBJECT,
     PODS,
     RESOURCE,
-    SOURCE_TYPES,
     AdapterError,
     Query,
     Requirement,
@@ -22,6 +21,7 @@ from hpad_adapters.prometheus import promql, template
 from hpad_adapters.prometheus.settings import Empty, Metric, Reduce, Window
 from hpad_adapters.prometheus.template import Template, Value
 
+_RESOURCES = ("cpu", "memory")
 OF_PODS = (PODS, RESOURCE, CONTAINER_RESOURCE)
 _VARIABLES = frozenset(
     {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
@@ -76,19 +76,23 @@ class Own:
         self._recipes = {name: (metric, _compiled(name, metric)) for name, metric in metrics.items()}
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The metrics there are."""
-        return tuple(self._recipes)
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """The metrics there are, by type."""
+        names: dict[str, tuple[str, ...]] = {}
+        for name, (metric, _) in self._recipes.items():
+            for kind in _types(name, metric):
+                names[kind] = (*names.get(kind, ()), name)
+        return names
 
     def ask(self, query: Query, names: frozenset[str] | None) -> Ask | None:
         """The question for this metric, None if there is none of that name; raises AdapterError (blame "spec")."""
         found = self._recipes.get(query.name)
-        if found is None or query.type not in (found[0].types or SOURCE_TYPES):
+        if found is None or query.type not in _types(query.name, found[0]):
             return None
         metric, recipe = found
         wanted, matchers, listed = selected(query.selector)
         if query.object is not None and metric.object:
-            wanted[metric.object] = query.object.name
+            confine(wanted, metric.object, query.object.name)
         _check_labels(query, recipe, wanted, dict(listed))
         of_pods = query.type in OF_PODS
         return Ask(
@@ -126,6 +130,14 @@ def selected(
     return wanted, tuple(map(promql.from_requirement, others)), listed
 
 
+def confine(wanted: dict[str, str], label: str, value: str) -> None:
+    """A selector cannot ask for another namespace or object than the HPA's own; raises AdapterError."""
+    if wanted.setdefault(label, value) != value:
+        raise AdapterError(
+            f'the selector asks for {label}="{wanted[label]}", but this metric is of {label}="{value}" only', "spec"
+        )
+
+
 def rendered(ask: Ask, wanted: Mapping[str, tuple[str, ...]], names: frozenset[str] | None, by: tuple[str, ...]) -> str:
     """The query for all of `wanted` (label -> values) and pods at once, grouped `by` labels; raises AdapterError."""
     matchers = [*ask.matchers, *(promql.one_of(label, values) for label, values in wanted.items())]
@@ -152,6 +164,10 @@ def _narrowed(label: str, names: frozenset[str]) -> str:
     if len(names) > _MOST_NAMES:
         return promql.matcher(label, promql.NOT_EQUAL, "")
     return promql.one_of(label, sorted(names))
+
+
+def _types(name: str, metric: Metric) -> Sequence[str]:
+    return metric.types or ((RESOURCE, CONTAINER_RESOURCE) if name in _RESOURCES else (PODS, OBJECT, EXTERNAL))
 
 
 def _compiled(name: str, metric: Metric) -> Recipe:

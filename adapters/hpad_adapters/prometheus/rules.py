@@ -175,13 +175,13 @@ def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> 
     wanted, matchers, listed = recipes.selected(query.selector)
     reference = query.object
     if rule.namespaced and (query.type != OBJECT or reference is None or reference.kind not in _EVERYWHERE):
-        wanted[rule.labels.label("namespace")] = query.namespace
+        recipes.confine(wanted, rule.labels.label("namespace"), query.namespace)
     item = ""
     if query.type == PODS:
         item = rule.labels.label("pod")
     elif reference is not None:
         item = _label_of(rule.labels, reference)
-        wanted[item] = reference.name
+        recipes.confine(wanted, item, reference.name)
     return Ask(
         query=query,
         recipe=rule.recipe,

@@ -69,7 +69,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         index .Labels "queue" (a value of that selector), .PodMatchers (the selector of the target's pods, each label
         prefixed with `pod_labels`), .Object and .Kind (of the described object), .Container, .GroupBy (the labels that
         the answer is told apart by).
-    types: which metrics it answers; empty: all for which the query has what they need.
+    types: which metrics it answers; empty: Resource and ContainerResource for cpu and memory, else the other three.
     pod, container, object: the labels of the answer that name the pod, the container, the described object (empty: the
         query itself names the object).
     empty: an answer without values is missing, or zero.
@@ -102,7 +102,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     url: where it is, such as "http://prometheus:9090", with a path if there is one, without credentials.
     metrics: name -> query of one's own.
     rules: the content of a prometheus-adapter configuration (rules, externalRules, resourceRules);
-    rules_file: the file that holds it. Queries of one's own come first.
+    rules_file: the file that holds it. Queries of one's own come first. resourceRules answer where a `match` or a
+        route sends cpu and memory here; other metrics come unasked, as far as no source before this one answers them.
     rules_empty, rules_reduce, rules_window: what `empty`, `reduce`, `window` are to a query, for all rules.
     username and password, or bearer_token: text, {file: …} or {env: …}.
     headers: sent with each request, values like those; e.g. {X-Scope-OrgID: tenant}.
