@@ -76,12 +76,12 @@ async def test_every_hpa_is_reconciled_every_period(world: Any) -> None:
     world.load("web", 50)
     world.hpa("web")
     world.hpa("lost")
-    await world.hpad(sync_period=timedelta(seconds=0.5))
+    await world.hpad(sync_period=timedelta(seconds=1))
     await world.until(lambda: decided(world, "web") and decided(world, "lost"))
-    for seen in await asyncio.gather(moments(world, "web", 4), moments(world, "lost", 4)):
+    for seen in await asyncio.gather(moments(world, "web", 6.5), moments(world, "lost", 6.5)):
         gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(seen[1:])]
         assert len(seen) >= 6
-        assert all(0.2 < gap < 0.8 for gap in gaps), gaps
+        assert all(0.5 < gap < 1.5 for gap in gaps), gaps
 
 
 async def test_a_changed_spec_is_acted_upon_at_once(world: Any) -> None:
@@ -111,8 +111,7 @@ async def test_a_source_that_hangs_delays_only_its_own_metric(world: Any) -> Non
         await world.hpad(sources=(broker,))
         await world.until(lambda: world.replicas("deployments", "web") == 3)
         await world.until(lambda: world.replicas("deployments", "worker") == 6)
-        gaps = await moments(world, "web", 3)
-        assert len(gaps) >= 5
+        assert len(await moments(world, "web", 3)) >= 4
         await world.until(lambda: any(reason == "FailedGetExternalMetric" for reason, _ in world.events("worker")))
 
 
