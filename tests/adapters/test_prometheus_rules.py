@@ -55,6 +55,8 @@ externalRules:
   resources:
     namespaced: false
   metricsQuery: 'sum(<<.Series>>{queue="<<index .LabelValuesByName "queue">>"})'
+- seriesQuery: '{__name__="ingress_requests",ingress!=""}'
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (ingress)
 resourceRules:
   cpu:
     containerQuery: |
@@ -158,6 +160,12 @@ async def test_external_metric_of_any_namespace(rules: Rules) -> None:
     answer = await rules.answer(testing.external("queue_depth_everywhere", "queue=orders", namespace="blog"))
     assert isinstance(answer, ExternalSample)
     assert answer.values == (80_000,)
+
+
+async def test_rules_that_say_nothing_of_labels_mean_those_of_the_same_name(rules: Rules) -> None:
+    answer = await rules.answer(testing.external("ingress_requests", "ingress=mainXroute", namespace="shop"))
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (9000,)
 
 
 async def test_resource_metrics(rules: Rules) -> None:

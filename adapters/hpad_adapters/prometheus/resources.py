@@ -8,6 +8,8 @@ import msgspec
 from hpad.adapter import AdapterError
 from hpad_adapters.prometheus import template
 
+_PLAIN = "<<.Resource>>"
+"""The label of rules that say nothing about it, as some of prometheus-adapter's own examples do."""
 _FIELDS = frozenset({"Group", "Resource"})
 _UNFIT_IN_LABELS = re.compile(r"[.-]")
 
@@ -33,7 +35,8 @@ class Labels:
     def __init__(self, resources: Resources) -> None:
         """Raises template.TemplateError."""
         self._overrides: Mapping[str, GroupResource] = resources.overrides
-        self._template = template.compiled(resources.template, _FIELDS) if resources.template else None
+        text = resources.template or ("" if resources.overrides else _PLAIN)
+        self._template = template.compiled(text, _FIELDS) if text else None
 
     def label(self, resource: str, group: str = "") -> str:
         """The label that holds names of such objects; `resource` in the singular. Raises AdapterError (blame "spec").
