@@ -54,6 +54,7 @@ class Client:
         self._timeout = timeout
         self._observe = observe
         self._held: dict[int, aiohttp.ClientSession] = {}
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,7 +65,8 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections; requests from now on fail (status 0)."""
+        self._closed = True
         while self._held:
             _, session = self._held.popitem()
             await session.close()
@@ -158,6 +160,8 @@ class Client:
 
     def _session(self, connections: int) -> aiohttp.ClientSession:
         """Made inside the running loop; `trust_env` would cost two thread hops a request, so it is off."""
+        if self._closed:
+            raise errors.ApiError(0, "Closed", f"the connection to {self.config.server} has been closed")
         session = self._held.get(connections)
         if session is None:
             options: dict[str, Any] = {"ssl": self.config.ssl} if self.config.ssl is not None else {}

@@ -309,3 +309,10 @@ async def test_a_proxy_of_the_configuration_is_used(clock):
         async with Client(config, clock) as client:
             assert await client.request("GET", PATH) == b"via"
     assert seen == [f"http://api.invalid{PATH}"]
+
+
+async def test_a_closed_client_stays_closed(script, clock):
+    client = Client(ClusterConfig(script.url), clock)
+    await client.aclose()
+    assert (await refused(client.request("GET", PATH))).reason == "Closed"
+    assert not script.asked
