@@ -110,9 +110,12 @@ class Half:
         highest = max((point.reading or 0.0 for point in self.points), default=0.0)
         return f"{self.label} {highest:.0f}{self.unit}"
 
-    def result(self, heading: str, times: Times, problem: str, *, consumers: int | None = None) -> Result:
+    def result(
+        self, heading: str, times: Times, problem: str, *, because: str = "", consumers: int | None = None
+    ) -> Result:
         """What this half came to."""
         counts = [point.replicas for point in self.points if point.replicas] or [0]
+        loaded = times.load if times.load is not None else -1.0
         ups = [each for each in self.rescales if each.after > each.before]
         peak_at = next(point.at for point in self.points if point.replicas == max(counts)) if self.points else 0.0
         return Result(
@@ -122,13 +125,14 @@ class Half:
             points=self.points,
             rescales=self.rescales,
             decisions=self.decisions,
-            start=counts[0],
+            start=next((point.replicas for point in reversed(self.points) if point.at <= loaded), counts[0]),
             peak=max(counts),
             end=counts[-1],
             reading=ups[0].targets if ups else "",
             reacted=ups[0].at - times.load if ups and times.load is not None else None,
             peaked=peak_at - times.load if ups and times.load is not None else None,
             returned=times.back - times.over if times.back is not None and times.over is not None else None,
+            because=because,
             consumers=consumers,
             problem=problem,
         )

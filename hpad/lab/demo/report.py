@@ -27,7 +27,8 @@ class Result:
     """One half. Times are seconds since its start, spans seconds; `problem` says why it failed.
 
     `reacted` is from the load to the first new replicas wanted, `peaked` from the load to the peak running, `returned`
-    from the end of the load to the minimum running; `consumers` is the most that the broker counted.
+    from the end of the load to the minimum running; `because` says what `reacted` is made of, where that is not
+    obvious; `consumers` is the most that the broker counted.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Result:
     end: int
     reading: str = ""
     reacted: float | None = None
+    because: str = ""
     peaked: float | None = None
     returned: float | None = None
     consumers: int | None = None
@@ -87,7 +89,8 @@ def _result(result: Result, width: int, style: Style) -> list[str]:
     path = " → ".join(str(count) for count in (result.start, result.peak, result.end))
     facts = [f"from {result.reading}"] if result.reading else []
     if result.reacted is not None:
-        facts.append(f"decided {result.reacted:.1f} s after the load came")
+        because = f" ({result.because})" if result.because else ""
+        facts.append(f"decided {result.reacted:.1f} s after the load came{because}")
     if result.peaked is not None:
         facts.append(f"{result.peak} running after {result.peaked:.1f} s")
     if result.consumers is not None:
@@ -109,6 +112,8 @@ def _verdict(report: Report, width: int, style: Style) -> list[str]:
     problems = [f"✗ {result.name}: {result.problem}" for result in report.results if result.problem]
     if not report.results:
         problems = ["✗ there was nothing to show"]
+    if any(result.problem for result in report.results):
+        problems.append("  `hpad demo --keep-logs DIR` keeps what all the programs wrote")
     if problems:
         return [style.bad(line) for problem in problems for line in _wrapped(problem, width, 2)]
     return [style.good(line) for line in _wrapped("✓ the replicas followed the load, up and back down", width, 2)]

@@ -69,7 +69,9 @@ def change(frame: Frame, width: int, style: Style) -> list[str]:
 
 def note(each: Note, width: int, style: Style) -> str:
     """One note as a line, with its time."""
-    return f"{style.dim(clock_time(each.at).rjust(6))}  {each.text[: max(0, width - 8)]}"
+    room = max(1, width - 8)
+    text = each.text if len(each.text) <= room else f"{each.text[: room - 1]}…"
+    return f"{style.dim(clock_time(each.at).rjust(6))}  {text}"
 
 
 def _title(frame: Frame, width: int, style: Style) -> list[str]:
