@@ -146,11 +146,14 @@ _SELECTOR = msgspec.json.Decoder(selector.LabelSelector | None)
 
 
 def page(body: bytes) -> Page:
-    """A list's answer; raises ApiError(status=0) where it is none."""
+    """A list's answer; raises ApiError(status=0) where it is none: nothing else may pass for an empty list."""
     try:
-        return _PAGE.decode(body)
+        answer = _PAGE.decode(body)
     except msgspec.DecodeError as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no list: {error}") from error
+    if not answer.metadata.resource_version:
+        raise errors.ApiError(0, "BadAnswer", "the answer is no list: it has no resourceVersion")
+    return answer
 
 
 def meta(raw: bytes | msgspec.Raw) -> Meta:

@@ -43,9 +43,13 @@ class Recorder:
         self._log = structlog.get_logger("hpad.kube").bind(component=component)
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
-        """Take an event about an HPA; where too many wait already, the oldest of them is dropped."""
+        """Take an event about an HPA; where too many events wait already, the oldest of them is dropped."""
         meta = hpa.metadata
         about = correlate.About(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
+        self.note(about, event)
+
+    def note(self, about: correlate.About, event: Event) -> None:
+        """Take an event about any object."""
         if len(self._queue) >= _QUEUED:
             self._queue.popleft()
             self.dropped += 1

@@ -84,6 +84,20 @@ async def test_changes_are_followed_and_told(script, cache, running):
     assert cache.get(Key("n", "a")).spec.max_replicas == 9
 
 
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"kind":"Status","code":500}', b"null", b"[]", b"", b'{"items":[]}', b"<html>"]
+)
+async def test_what_is_no_list_is_no_empty_list(script, cache, running, body):
+    expired = says(failure(410, "Expired", "old"), 410)
+    script.on("GET", HPAS, page(hpa("a", 1)), says(body), says(body), page(hpa("a", 1), hpa("b", 20), version=21))
+    script.on("GET", HPAS + "?watch", expired, hangs)
+    told = []
+    cache.subscribe(lambda key, old, new: told.append((key.name, new is not None)))
+    running(cache.run())
+    await until(lambda: script.count(HPAS + "?watch") == 2)
+    assert told == [("a", True), ("b", True)]
+
+
 async def test_a_watch_goes_on_from_the_last_bookmark(script, cache, running):
     script.on("GET", HPAS, page(hpa("a", 1)), page(version=80))
     bookmark = line("BOOKMARK", {"kind": "HorizontalPodAutoscaler", "metadata": {"resourceVersion": "77"}})
