@@ -72,7 +72,7 @@ async def _play(stage: Stage, half: Half, broker: Broker, pace: Pace, url: str, 
     )
     half.note(f"the broker counts {broker.consumers} consumers")
     await half.until(
-        lambda moment: broker.check() and not broker.ready and not moment.reading,
+        lambda moment: broker.check() and broker.ready == 0 == moment.reading,
         pace.patience + MESSAGES / AT_PEAK * pace.task,
         "the queue was to be empty",
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from hpad import settings
 from hpad.kube import config, errors
 from hpad.lab.demo import cpu, logs, queue, stage
+from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.pace import USUAL, Pace
 from hpad.lab.demo.report import Report, Result
 from hpad.lab.demo.screen import Screen
@@ -22,7 +23,7 @@ NO_BROKER = (
     "not installed. On Debian: apt-get install rabbitmq-server"
 )
 
-FAILURES = (OSError, errors.ApiError, config.ConfigError)
+FAILURES = (DemoError, OSError, errors.ApiError, config.ConfigError)
 """What `run` raises where the stage cannot be put up."""
 
 

@@ -14,6 +14,7 @@ from hpad.kube import client as clients
 from hpad.kube import credentials, errors
 from hpad.lab.cluster import cluster as clusters
 from hpad.lab.demo.documents import Document
+from hpad.lab.demo.errors import DemoError
 from hpad.model import hpa as hpas
 from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.key import Key
@@ -22,7 +23,8 @@ from hpad.model.tunables import Tunables
 NAMESPACE = "default"
 SYNC_PERIOD = timedelta(seconds=1)
 SAMPLING_SECONDS = 2.0
-METRICS_TICK = 0.02
+TICK = 0.02
+PATIENCE = 30.0
 PATHS = {
     "Deployment": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
     "HorizontalPodAutoscaler": f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers",
@@ -44,18 +46,20 @@ class Stage:
             await self._client.request("POST", PATHS[document["kind"]], body=msgspec.json.encode(document))
 
     async def delete(self, name: str) -> None:
-        """Delete a Deployment and its HPA, and wait until the last of its processes has gone."""
+        """Delete a Deployment and its HPA, and wait until the last of its processes has gone; raises DemoError."""
         for path in reversed(PATHS.values()):
             with contextlib.suppress(errors.ApiError):
                 await self._client.request("DELETE", f"{path}/{name}")
-        while self.processes(name):
-            await self.clock.sleep(METRICS_TICK)
+        async with _patience(f"{name} did not go away"):
+            while self.processes(name):
+                await self.clock.sleep(TICK)
 
     async def next_metrics(self, name: str) -> None:
-        """Return at the moment when usage was measured, so that what follows fills the next measurement."""
+        """Return when usage was measured, so that what follows fills the next measurement; raises DemoError."""
         before = self._measured(name)
-        while self._measured(name) == before:
-            await self.clock.sleep(METRICS_TICK)
+        async with _patience(f"usage of {name} was not measured"):
+            while self._measured(name) == before:
+                await self.clock.sleep(TICK)
 
     def hpa(self, name: str) -> HorizontalPodAutoscaler | None:
         """The HPA as the API server has it, None where there is none."""
@@ -83,10 +87,20 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
+async def _patience(otherwise: str) -> AsyncIterator[None]:
+    """Bound what should take no time; raises DemoError with what is wrong if it does."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield
+    except TimeoutError:
+        raise DemoError(f"{otherwise} within {PATIENCE:.0f} s") from None
+
+
+@contextlib.asynccontextmanager
 async def opened(directory: Path, sources: Sequence[settings.SourceSettings]) -> AsyncIterator[Stage]:
     """Cluster and daemon, started; everything they run is gone when the context ends.
 
-    `directory` takes the kubeconfig, and the folders and logs of the pods. Raises OSError, kube.errors.ApiError.
+    `directory` takes the kubeconfig, and the folders and logs of the pods. Raises OSError, DemoError.
     """
     clock = SystemClock()
     pods = directory / "pods"
@@ -98,7 +112,8 @@ async def opened(directory: Path, sources: Sequence[settings.SourceSettings]) ->
             clients.Client(credentials.ClusterConfig(cluster.url), clock, user_agent="hpad-demo") as client,
             app.App(told, clock=clock) as daemon,
         ):
-            await daemon.ready()
+            async with _patience("hpad did not get ready"):
+                await daemon.ready()
             yield Stage(cluster, daemon, client, clock)
 
 
