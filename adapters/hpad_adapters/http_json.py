@@ -40,23 +40,28 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
         if "@" in parts.netloc:
-            raise ValueError("url: leave credentials out of it; write header_files: {Authorization: …}")
+            raise ValueError("url: leave credentials out of it; write headers: {Authorization: {file: …}}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
             raise ValueError(f'url: {self.url!r} is not of the form "http://host/path"')
         steps(self.path)
 
 
+class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value that is kept elsewhere: the content of a file."""
+
+    file: str
+
+
 class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """metrics: name -> where it is.
 
-    headers: sent with each request; header_files: name -> file that holds the value, read for each batch.
+    headers: sent with each request; a value may be {file: …}, which is read for each batch.
     ca: a PEM file to trust instead of the system's; insecure: trust any certificate. max_bytes: a larger document is
     refused.
     """
 
     metrics: dict[str, Metric]
-    headers: dict[str, str] = {}
-    header_files: dict[str, str] = {}
+    headers: dict[str, str | Elsewhere] = {}
     ca: str = ""
     insecure: bool = False
     max_bytes: int = 1 << 20
@@ -113,12 +118,15 @@ class HttpJson:
         return f"{metric.url}{'&' if '?' in metric.url else '?'}{urllib.parse.urlencode(given)}"
 
     def _headers(self) -> dict[str, str] | AdapterError:
-        headers = dict(self._settings.headers)
-        for name, file in self._settings.header_files.items():
+        headers: dict[str, str] = {}
+        for name, value in self._settings.headers.items():
             try:
-                headers[name] = Path(file).read_text(encoding="utf-8").strip()
+                headers[name] = (
+                    value if isinstance(value, str) else Path(value.file).read_text(encoding="utf-8").strip()
+                )
             except (OSError, UnicodeDecodeError):
-                return AdapterError(f"header_files: {name}: {file} cannot be read")
+                file = value if isinstance(value, str) else value.file
+                return AdapterError(f"headers: {name}: {file} cannot be read")
         if any(character in text for text in headers.values() for character in "\r\n\0"):
             return AdapterError("headers: a value holds a line break, so that no header can carry it")
         try:

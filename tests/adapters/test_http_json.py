@@ -135,11 +135,11 @@ async def test_a_selector_beyond_the_list_is_refused(endpoint: Endpoint, selecto
 
 async def test_a_document_is_fetched_once_with_the_headers(endpoint: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("Bearer secret\n")
-    headers = {"header_files": {"Authorization": str(tmp_path / "token")}, "headers": {"X-Tenant": "shop"}}
-    await endpoint.ask(*[testing.external("depth", namespace=name) for name in ("a", "b")], **headers)
+    headers = {"Authorization": {"file": str(tmp_path / "token")}, "X-Tenant": "shop"}
+    await endpoint.ask(*[testing.external("depth", namespace=name) for name in ("a", "b")], headers=headers)
     (request,) = endpoint.requests
     assert (request.headers["Authorization"], request.headers["X-Tenant"]) == ("Bearer secret", "shop")
-    (answer,) = await endpoint.ask(header_files={"Authorization": str(tmp_path / "gone")})
+    (answer,) = await endpoint.ask(headers={"Authorization": {"file": str(tmp_path / "gone")}})
     assert isinstance(answer, AdapterError)
     assert str(tmp_path / "gone") in answer.message
 

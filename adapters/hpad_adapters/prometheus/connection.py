@@ -1,6 +1,7 @@
 """One server, one request at a time: what goes wrong gets a sentence of its own, and no secret is in any of them."""
 
 import contextlib
+import ssl
 import urllib.parse
 from collections.abc import Iterator, Mapping
 
@@ -70,7 +71,7 @@ class Connection:
                 if method == "POST"
                 else headers,
                 ssl=tls,
-                server_hostname=self._settings.tls.server_name or None,
+                server_hostname=self._settings.server_name or None,
                 allow_redirects=False,
                 timeout=self._timeout,
             ) as response:
@@ -129,17 +130,18 @@ class Connection:
             raise AdapterError(f"{self._where}: the name of the host is not known (DNS)") from None
         except aiohttp.ClientConnectorCertificateError as error:
             reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
-            raise AdapterError(f"{self._where}: the server's certificate is not trusted: {reason} (tls: ca)") from None
+            raise AdapterError(f"{self._where}: the server's certificate is not trusted: {reason} (ca)") from None
         except aiohttp.ClientSSLError:
-            raise AdapterError(
-                f"{self._where}: no TLS connection; does the server speak TLS, and want a cert?"
-            ) from None
+            raise AdapterError(f"{self._where}: no TLS connection; does the server speak TLS?") from None
         except aiohttp.ClientConnectorError as error:
             raise AdapterError(f"{self._where} cannot be reached: {error.strerror or 'no connection'}") from None
         except TimeoutError:
             raise AdapterError(f"{self._where} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise AdapterError(f"{self._where} broke off its answer ({type(error).__name__})") from None
+            # In TLS 1.3 a server refuses a client's certificate, or the lack of one, only after the handshake.
+            refused = isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError)
+            what = "closed the TLS connection; does it want a cert?" if refused else "broke off its answer"
+            raise AdapterError(f"{self._where} {what} ({type(error).__name__})") from None
 
 
 def _host(response: aiohttp.ClientResponse) -> str:

@@ -3,6 +3,7 @@
 Source of the format: prometheus-adapter, docs/config.md and docs/externalmetrics.md.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -31,6 +32,7 @@ from hpad_adapters.prometheus.settings import Settings
 _VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"})
 _EVERYWHERE = ("Namespace", "Node", "PersistentVolume")
 _DEFAULT_QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+_REMEMBERED = 1 << 12
 _DEFAULT_SPAN = timedelta(minutes=1)
 
 
@@ -101,13 +103,11 @@ class Rules:
         self._custom = self._all("rules", configuration.rules)
         self._external = self._all("externalRules", configuration.external_rules)
         self._resources = self._of_resources(configuration.resource_rules)
+        self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
-    def find(self, query: Query) -> list[Found]:
+    def find(self, query: Query) -> tuple[Found, ...]:
         """The rules that may make this Pods, Object or External metric, in order; empty: there is none."""
-        rules = self._external if query.type == EXTERNAL else self._custom
-        found = [Found(rule, rule.naming.backwards(query.name)) for rule in rules if rule.naming.possible(query.name)]
-        # A rule that was read backwards to nothing makes this metric of some other series, if of any.
-        return [each for each in found if each.series is not None or each.rule.naming.series is None]
+        return self._found(query.type == EXTERNAL, query.name)
 
     def resource(self, query: Query, names: frozenset[str]) -> Ask | None:
         """The question for a Resource or ContainerResource metric, None if no resource rule is about it."""
@@ -125,6 +125,12 @@ class Rules:
             names=names,
             narrow=True,
         )
+
+    def _find(self, external: bool, metric: str) -> tuple[Found, ...]:
+        rules = self._external if external else self._custom
+        found = (Found(rule, rule.naming.backwards(metric)) for rule in rules if rule.naming.possible(metric))
+        # A rule about one series that is not called so makes no such metric; others may, of a series yet to be seen.
+        return tuple(each for each in found if each.series is not None or each.rule.naming.series is None)
 
     def _all(self, section: str, rules: Sequence[DiscoveryRule]) -> list[Rule]:
         return [self._rule(f"{section}[{index}]", rule) for index, rule in enumerate(rules)]

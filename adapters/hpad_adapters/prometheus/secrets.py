@@ -20,7 +20,7 @@ class Secrets:
         self._settings = settings
         self._files: dict[str, tuple[tuple[int, int], str]] = {}
         self._tls: tuple[tuple[tuple[int, int], ...], ssl.SSLContext] | None = None
-        values = (settings.password, settings.bearer_token, *settings.headers.values())
+        values = (settings.secret, *settings.headers.values())
         self._static = not any(isinstance(value, Elsewhere) for value in values)
         self._headers = self._made() if self._static else None
 
@@ -30,7 +30,7 @@ class Secrets:
 
     async def tls(self) -> ssl.SSLContext | bool:
         """What aiohttp takes as `ssl`; raises AdapterError naming the file that cannot be used."""
-        options = self._settings.tls
+        options = self._settings
         if options.insecure and not options.cert:
             return False
         if not options.ca and not options.cert:
@@ -40,11 +40,10 @@ class Secrets:
     def _made(self) -> dict[str, str]:
         settings = self._settings
         made = {name: self._text(value, f"headers: {name}") for name, value in settings.headers.items()}
-        if settings.username:
-            password = self._text(settings.password, "password")
-            made["Authorization"] = aiohttp.encode_basic_auth(settings.username, password)
-        elif settings.bearer_token:
-            made["Authorization"] = f"Bearer {self._text(settings.bearer_token, 'bearer_token')}"
+        if settings.secret:
+            secret = self._text(settings.secret, "password" if settings.username else "bearer_token")
+            basic = settings.username and aiohttp.encode_basic_auth(settings.username, secret)
+            made["Authorization"] = basic or f"Bearer {secret}"
         return made
 
     def _text(self, value: str | Elsewhere, field: str) -> str:
@@ -73,18 +72,19 @@ class Secrets:
         return known[1]
 
     def _context(self) -> ssl.SSLContext:
-        options = self._settings.tls
+        options = self._settings
         files = [file for file in (options.ca, options.cert, options.key) if file]
         try:
             stamps = tuple(map(_stamp, files))
             if self._tls is None or self._tls[0] != stamps:
                 self._tls = stamps, self._loaded()
         except (OSError, ssl.SSLError) as error:
-            raise AdapterError(f"tls: {', '.join(files)} cannot be used: {_reason(error)}") from None
+            named = getattr(error, "filename", None) or ", ".join(files)
+            raise AdapterError(f"TLS: {named} cannot be used: {_reason(error)}") from None
         return self._tls[1]
 
     def _loaded(self) -> ssl.SSLContext:
-        options = self._settings.tls
+        options = self._settings
         context = ssl.create_default_context(cafile=options.ca or None)
         if options.cert:
             context.load_cert_chain(options.cert, options.key or None)

@@ -13,7 +13,7 @@ Empty = Literal["missing", "zero"]
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value kept out of the configuration: the content of a file (read again when it changed), or a variable."""
+    """A value that is kept elsewhere: the content of a file (read again when it changed), or a variable."""
 
     file: str = ""
     env: str = ""
@@ -21,20 +21,6 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if bool(self.file) == bool(self.env):
             raise ValueError("give one of file and env")
-
-
-class TLS(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """PEM files: `ca` to trust instead of the system's, `cert` and `key` to show; `insecure`: trust any certificate."""
-
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    server_name: str = ""
-    insecure: bool = False
-
-    def __post_init__(self) -> None:
-        if self.key and not self.cert:
-            raise ValueError("key: there is a key, but no cert for it")
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,9 +91,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rules_file: the file that holds it. Queries of one's own come first. resourceRules answer where a `match` or a
         route sends cpu and memory here; other metrics come unasked, as far as no source before this one answers them.
     rules_empty, rules_reduce, rules_window: what `empty`, `reduce`, `window` are to a query, for all rules.
-    username and password, or bearer_token: text, {file: …} or {env: …}.
-    headers: sent with each request, values like those; e.g. {X-Scope-OrgID: tenant}.
+    username, and one of password, password_file (read again when it changed) and password_env (a variable's name); or
+    one of bearer_token, bearer_token_file and bearer_token_env.
+    headers: sent with each request, such as {X-Scope-OrgID: tenant}; a value may be {file: …} or {env: …}.
     params: sent with each request as parameters of the URL; e.g. {dedup: "true"}.
+    ca, cert, key: PEM files, to trust instead of the system's and to show; server_name: on its certificate, if not the
+    url's; insecure: trust any certificate.
     method: GET where a proxy lets no POST through.
     query_timeout: how long the server may evaluate. An answer that is not there a second later is given up, so that a
         slow query spoils its own metrics alone; keep it below the source's timeout.
@@ -124,11 +113,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rules_reduce: Reduce = "error"
     rules_window: Window | None = None
     username: str = ""
-    password: str | Elsewhere = ""
-    bearer_token: str | Elsewhere = ""
+    password: str = ""
+    password_file: str = ""
+    password_env: str = ""
+    bearer_token: str = ""
+    bearer_token_file: str = ""
+    bearer_token_env: str = ""
     headers: dict[str, str | Elsewhere] = {}
     params: dict[str, str] = {}
-    tls: TLS = TLS()
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    server_name: str = ""
+    insecure: bool = False
     method: Literal["POST", "GET"] = "POST"
     query_timeout: str = "5s"
     max_bytes: int = 16 << 20
@@ -137,10 +134,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __post_init__(self) -> None:
         _check_url(self.url)
-        if bool(self.username) != bool(self.password):
-            raise ValueError("username and password go together")
-        if self.username and self.bearer_token:
-            raise ValueError("give username and password, or bearer_token, not both")
+        self._check_credentials()
         if self.rules and self.rules_file:
             raise ValueError("give rules or rules_file, not both")
         if self.concurrency < 1 or self.max_bytes < 1:
@@ -151,6 +145,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, …)"
+
+    @property
+    def secret(self) -> str | Elsewhere:
+        """The password or the token, wherever it is; empty if there is none."""
+        file, env = self.password_file or self.bearer_token_file, self.password_env or self.bearer_token_env
+        return Elsewhere(file=file, env=env) if file or env else self.password or self.bearer_token
+
+    def _check_credentials(self) -> None:
+        passwords = [each for each in (self.password, self.password_file, self.password_env) if each]
+        tokens = [each for each in (self.bearer_token, self.bearer_token_file, self.bearer_token_env) if each]
+        if len(passwords) > 1 or len(tokens) > 1:
+            raise ValueError("give one of password, password_file and password_env (so with bearer_token)")
+        if bool(self.username) != bool(passwords):
+            raise ValueError("username and password go together")
+        if passwords and tokens:
+            raise ValueError("give username and password, or bearer_token, not both")
+        if self.key and not self.cert:
+            raise ValueError("key: there is a key, but no cert for it")
 
 
 def _check_url(url: str) -> None:
