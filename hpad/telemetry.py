@@ -101,6 +101,16 @@ class Telemetry:
             f"{_ORIGINAL}num_horizontal_pod_autoscalers", "HPAs under control", registry=self._registry
         )
 
+        self._leader = prometheus_client.Gauge(
+            "leader_election_master_status",
+            "1 while this process leads, 0 while it stands by",
+            ["name"],
+            registry=self._registry,
+        )
+        self._slow_renewals = self._counter(
+            "leader_election_slowpath", "Renewals that had to read the Lease first", ["name"]
+        )
+
     def _make_own(self) -> None:
         self._lateness = prometheus_client.Histogram(
             "hpad_reconcile_lateness_seconds",
@@ -180,6 +190,13 @@ class Telemetry:
     def requested(self, method: str, code: str, seconds: float) -> None:
         """A request to the API server ended; `code` is the HTTP status, "<error>" where there was none."""
         self._requests.labels(method, code).observe(seconds)
+
+    def leads(self, name: str, leading: bool) -> None:
+        """Whether this process leads, by the name of the Lease."""
+        self._leader.labels(name).set(int(leading))
+
+    def renewed_slowly(self, name: str, times: int) -> None:
+        self._slow_renewals.labels(name).inc(times)
 
     def stale(self, resource: str, seconds: float) -> None:
         self._staleness.labels(resource).set(seconds)

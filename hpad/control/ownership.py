@@ -1,0 +1,33 @@
+"""Whose an HPA is: the one question that leader election answers now, and that shards could answer one day."""
+
+from typing import Protocol
+
+from hpad.model.key import Key
+
+
+class NotOurs(Exception):
+    """Something was about to be written for an HPA that is not ours, or no longer; nothing was."""
+
+
+class Owner(Protocol):
+    """Asked before each reconcile and again right before each write, so the answer must cost nothing."""
+
+    def owns(self, key: Key) -> bool:
+        """Whether this process, at this very moment, is the one that acts on the HPA."""
+        ...
+
+
+class Everything:
+    """The owner where there is only one hpad."""
+
+    def owns(self, key: Key) -> bool:
+        return True
+
+
+EVERYTHING = Everything()
+
+
+def require(owner: Owner, key: Key) -> None:
+    """Raise NotOurs unless the HPA is ours."""
+    if not owner.owns(key):
+        raise NotOurs(str(key))
