@@ -1,6 +1,7 @@
 """Writing the target's replica count, through its scale subresource."""
 
 from hpad.clock import Clock
+from hpad.control import ownership
 from hpad.control.world import World
 from hpad.engine import settle
 from hpad.kube import errors
@@ -11,15 +12,24 @@ ATTEMPTS = 5
 _PAUSE_SECONDS = 0.01
 
 
-async def act(world: World, clock: Clock, hpa: HorizontalPodAutoscaler, scale: Scale, replicas: int) -> settle.Outcome:
+async def act(
+    world: World,
+    clock: Clock,
+    hpa: HorizontalPodAutoscaler,
+    scale: Scale,
+    replicas: int,
+    owner: ownership.Owner = ownership.EVERYTHING,
+) -> settle.Outcome:
     """Write the count; where somebody else wrote in between, read again and write the same count, five times in all.
 
-    Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells.
+    Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells. Raises NotOurs, before
+    anything is written, where the HPA is not the owner's at that moment.
     """
     namespace, target = hpa.metadata.namespace, hpa.spec.scale_target_ref
     attempts: list[int] = []
     try:
         while True:
+            ownership.require(owner, hpa.metadata.key)
             attempts.append(replicas)
             try:
                 await world.write_scale(namespace, target, scale.with_replicas(replicas))

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
 from enum import Enum, auto
 
 import structlog
 
 from hpad.clock import Clock
 from hpad.control.observe import Observer
+from hpad.control.ownership import EVERYTHING, NotOurs, Owner
 from hpad.control.reconcile import Reconciler
 from hpad.control.slots import Slot
 from hpad.control.workqueue import DelayingQueue, ShutDown
@@ -26,12 +28,15 @@ class Ending(Enum):
     LATE = auto()
     BUG = auto()
     GONE = auto()
+    CUT = auto()
+    NOT_OURS = auto()
 
 
 class Controller:
     """Reconciles every HPA of a source each `period` (seconds), `workers` of them at a time (see `slots`).
 
-    `start` once the source has synced; `stop` waits for the reconciles under way.
+    `start` once the source has synced; `stop` waits for the reconciles under way. HPAs that `owner` does not own keep
+    their turns, but nothing happens in them.
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class Controller:
         *,
         period: float,
         workers: int,
+        owner: Owner = EVERYTHING,
     ) -> None:
         self._source = source
         self._reconciler = reconciler
@@ -50,10 +56,11 @@ class Controller:
         self._clock = clock
         self._period = period
         self._workers = workers
+        self._owner = owner
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._observer = Observer(source, self._queue, clock, period, self._forget)
         self._dispatcher: asyncio.Task[None] | None = None
-        self._turns: set[asyncio.Task[None]] = set()
+        self._turns: dict[Key, asyncio.Task[Ending]] = {}
         self._log = structlog.get_logger("hpad.controller")
         telemetry.before_scrape(self._refresh_series)
 
@@ -72,10 +79,26 @@ class Controller:
                 await self._queue.drained()
         except TimeoutError:
             self._log.warning("reconciles under way were cut short", hpas=len(self._turns))
-        for task in (self._dispatcher, *self._turns):
+        tasks = (self._dispatcher, *self._turns.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(self._dispatcher, *self._turns, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._dispatcher = None
+
+    def reconsider(self) -> None:
+        """What `owner` owns has changed: cut short what is not ours any more, and begin with what is."""
+        if self._dispatcher is None:
+            return
+        for key, turn in self._turns.items():
+            if not self._owner.owns(key):
+                turn.cancel()
+        keys = [hpa.metadata.key for hpa in self._source.values()]
+        ours = [key for key in keys if self._owner.owns(key)]
+        for key in set(keys).difference(ours):
+            self._telemetry.forget(key)
+        if len(ours) <= self._workers:  # more than that would come all at once: they wait for their moments
+            for key in ours:
+                self._queue.add(key)
 
     async def _dispatch(self) -> None:
         """Hand each key, when its turn comes and a slot is free, to a task of its own."""
@@ -88,22 +111,29 @@ class Controller:
             except ShutDown:
                 return
             turn = asyncio.create_task(self._work(key, slot), name=f"reconcile {key}")
-            self._turns.add(turn)
-            turn.add_done_callback(self._turns.discard)
+            self._turns[key] = turn
+            turn.add_done_callback(functools.partial(self._over, key, slot))
 
-    async def _work(self, key: Key, slot: Slot) -> None:
-        ending = Ending.BUG
+    async def _work(self, key: Key, slot: Slot) -> Ending:
         try:
-            ending = await self._turn(key, slot)
+            return await self._turn(key, slot)
+        except NotOurs:
+            return Ending.NOT_OURS
         except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
             self._report_bug(key)
-        finally:
-            slot.give()
-            self._plan(key, ending)
-            self._queue.done(key)
+            return Ending.BUG
+
+    def _over(self, key: Key, slot: Slot, turn: asyncio.Task[Ending]) -> None:
+        """After every turn, even one that was cancelled before it began."""
+        del self._turns[key]
+        slot.give()
+        self._plan(key, Ending.CUT if turn.cancelled() else turn.result())
+        self._queue.done(key)
 
     async def _turn(self, key: Key, slot: Slot) -> Ending:
         """Reconcile the key's HPA, within the deadline."""
+        if not self._owner.owns(key):
+            return Ending.NOT_OURS
         late = self._observer.lateness(key)
         if late is not None:
             self._telemetry.late(late)

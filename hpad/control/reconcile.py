@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock
-from hpad.control import act
+from hpad.control import act, ownership
 from hpad.control.claims import Claims
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
@@ -61,6 +61,7 @@ class Reconciler:
         claims: Claims,
         telemetry: Telemetry,
         journal: Journal | None = None,
+        owner: ownership.Owner = ownership.EVERYTHING,
     ) -> None:
         self._ways = ways
         self._clock = clock
@@ -70,13 +71,15 @@ class Reconciler:
         self._claims = claims
         self._telemetry = telemetry
         self._journal = journal
+        self._owner = owner
         self._log = structlog.get_logger("hpad.reconcile")
 
     async def reconcile(self, listed: HorizontalPodAutoscaler, slot: Slot) -> settle.Settlement:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
         The slot is lent out while metrics are waited for.
-        Returns what came out; what the cluster refuses is part of that. Anything raised is a bug (or a cancellation).
+        Returns what came out; what the cluster refuses is part of that. Raises ownership.NotOurs instead of writing
+        for an HPA that is not the owner's (any more). Anything else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
         view = await self._look(self._with_status(listed))
@@ -151,7 +154,7 @@ class Reconciler:
             return None
         if self._ways.dry_run:
             return settle.Outcome(attempts=(), error=DRY_RUN)
-        return await act.act(self._world, self._clock, view.hpa, view.scale, decision.scale_to)
+        return await act.act(self._world, self._clock, view.hpa, view.scale, decision.scale_to, self._owner)
 
     async def _publish(self, view: examine.View, decision: decide.Decision, settlement: settle.Settlement) -> None:
         hpa = view.hpa
@@ -178,6 +181,7 @@ class Reconciler:
         return not self._ways.owned or self._ways.dry_run
 
     async def _write_status(self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus) -> None:
+        ownership.require(self._owner, hpa.metadata.key)
         try:
             await self._world.write_status(hpa, status)
         except errors.ApiError as error:
