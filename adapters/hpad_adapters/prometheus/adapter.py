@@ -44,7 +44,9 @@ class Prometheus:
                 asks.append(await self._ask(query, names))
             except AdapterError as error:
                 answers[query] = error
-        for given in await asyncio.gather(*map(self._answers, batches.planned(asks))):
+        for given in await asyncio.gather(
+            *map(self._answers, batches.planned(asks, batches.MOST_AT_ONCE[self._settings.method]))
+        ):
             answers |= given
         return [answers[query] for query in queries]
 

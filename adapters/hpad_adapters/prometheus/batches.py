@@ -7,8 +7,8 @@ import msgspec
 from hpad_adapters.prometheus import fusion, recipes, windows, wire
 from hpad_adapters.prometheus.recipes import Ask
 
-MOST_AT_ONCE = 2000
-"""Questions in one query; a longer one would meet the limits of proxies."""
+MOST_AT_ONCE = {"POST": 2000, "GET": 50}
+"""Questions in one query, by method; more would meet the limits of proxies."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -56,22 +56,22 @@ class Batch(msgspec.Struct, frozen=True):
         return index
 
 
-def planned(asks: Iterable[Ask]) -> list[Batch]:
-    """As few batches as possible without any question changing another's answer."""
+def planned(asks: Iterable[Ask], most: int) -> list[Batch]:
+    """As few batches as possible, of `most` questions each, without any question changing another's answer."""
     alike: dict[tuple[object, ...], list[Ask]] = {}
     for ask in asks:
         alike.setdefault(ask.shape, []).append(ask)
-    return [batch for group in alike.values() for batch in _batches(group)]
+    return [batch for group in alike.values() for batch in _batches(group, most)]
 
 
-def _batches(asks: list[Ask]) -> Iterator[Batch]:
+def _batches(asks: list[Ask], most: int) -> Iterator[Batch]:
     apart = tuple(label for label in asks[0].wanted if len({ask.wanted[label] for ask in asks}) > 1)
     kept_apart = {*apart, *((asks[0].item,) if asks[0].narrow and len({ask.names for ask in asks}) > 1 else ())}
     if not fusion.safe(asks[0].recipe.template, frozenset(kept_apart)) and kept_apart:
         yield from _equal_ones(asks)
         return
-    for start in range(0, len(asks), MOST_AT_ONCE):
-        yield Batch(tuple(asks[start : start + MOST_AT_ONCE]), apart)
+    for start in range(0, len(asks), most):
+        yield Batch(tuple(asks[start : start + most]), apart)
 
 
 def _equal_ones(asks: list[Ask]) -> Iterator[Batch]:

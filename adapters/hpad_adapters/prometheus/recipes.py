@@ -156,7 +156,7 @@ def rendered(ask: Ask, wanted: Mapping[str, tuple[str, ...]], names: frozenset[s
     return ask.recipe.template.render(variables)
 
 
-_MOST_NAMES = 500
+_MOST_NAMES = 200
 
 
 def _narrowed(label: str, names: frozenset[str]) -> str:

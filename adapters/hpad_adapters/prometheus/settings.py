@@ -28,7 +28,8 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     The samples of the last `fetch` are asked for; those of the `last` span that ends at the newest of them count. With
     the defaults: of the last 5 minutes, the average over the minute that ends at the newest sample. `step` asks for a
-    subquery of that resolution, which any expression but a plain selector needs.
+    subquery of that resolution, which any expression but a plain selector needs. The value is as old as the newest
+    sample (without a window Prometheus says "now" of samples up to 5 minutes old), so that its age can be judged.
     """
 
     fetch: str = "5m"
@@ -54,7 +55,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: PromQL with variables between << and >>: .Namespace, .Metric, .LabelMatchers (the metric's selector),
         index .Labels "queue" (a value of that selector), .PodMatchers (the selector of the target's pods, each label
         prefixed with `pod_labels`), .Object and .Kind (of the described object), .Container, .GroupBy (the labels that
-        the answer is told apart by).
+        the answer is told apart by). One request serves many HPAs where .LabelMatchers narrows the query and each
+        aggregation has .GroupBy: sum(depth{<<.LabelMatchers>>}) by (<<.GroupBy>>).
     types: which metrics it answers; empty: Resource and ContainerResource for cpu and memory, else the other three.
     pod, container, object: the labels of the answer that name the pod, the container, the described object (empty: the
         query itself names the object).
