@@ -14,12 +14,14 @@ An adapter is a class, published under the entry-point group `hpad.adapters`:
         async def aclose(self) -> None: ...
 
 `serves` holds metric types. An optional `metrics`, a tuple of names or shell-style patterns, says which metrics of
-those types come here without a rule of the configuration (without it, all do); where that depends on the settings, it is
-an attribute of the instance, and where it differs by type, it maps types to such tuples. `Settings` is the schema of the source's
-configuration; __init__ must not block. `answer` gets a batch and returns one result per query, in the same order, so
-that one list call can serve every HPA of a namespace. It makes one attempt, may be cancelled at any time, and judges
-nothing: timeouts, retries, circuit breaking, coalescing and caching belong to hpad, as does reducing many values to one
-and judging a sample's age by its timestamp.
+those types come here without a rule of the configuration (without it, all do); where that depends on the settings, it
+is an attribute of the instance, and where it differs by type, it maps types to such tuples. `Settings` is the schema of
+the source's configuration; __init__ must not block.
+
+`answer` gets a batch and returns one result per query, in the same order, so that one list call can serve every HPA of
+a namespace. It makes one attempt, may be cancelled at any time, and judges nothing: timeouts, retries, circuit
+breaking, coalescing and caching belong to hpad, as does reducing many values to one and judging a sample's age by its
+timestamp.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
