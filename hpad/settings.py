@@ -15,6 +15,8 @@ import msgspec
 import yaml
 
 from hpad.model import duration
+from hpad.model.election import LEASES, Election, problems
+from hpad.model.names import subdomain_faults
 from hpad.model.sample import EXTERNAL, SOURCE_TYPES
 from hpad.model.tunables import Gates, Tunables
 
@@ -79,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sync_period: timedelta = timedelta(seconds=15)
     workers: int = 64
     tunables: Tunables = Tunables()
+    election: Election = Election()
     sources: tuple[SourceSettings, ...] = ()
     routes: tuple[Route, ...] = ()
     listen: tuple[str, int] | None = ("127.0.0.1", 8473)
@@ -168,6 +171,12 @@ def _address(value: Any) -> tuple[str, int] | None:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f'{value!r} is not of the form host:port, such as "127.0.0.1:8473", or "none"')
     return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _object_name(value: Any) -> str:
+    for fault in subdomain_faults(_text(value)):
+        raise ValueError(f"{value!r} is no name: {fault}")
+    return str(value)
 
 
 def _gates(value: Any) -> dict[str, bool]:
@@ -273,8 +282,23 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "log_format": _one_of(*LOG_FORMATS),
     "record": _path,
     "dry_run": _flag,
+    "leader_elect": _flag,
+    "leader_elect_lease_duration": _positive_duration,
+    "leader_elect_renew_deadline": _positive_duration,
+    "leader_elect_retry_period": _positive_duration,
+    "leader_elect_resource_lock": _one_of(LEASES),
+    "leader_elect_resource_name": _object_name,
+    "leader_elect_resource_namespace": _object_name,
 }
 _TUNABLES = ("tolerance", "downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
+_ELECTION = {
+    "leader_elect": "enabled",
+    "leader_elect_lease_duration": "lease_duration",
+    "leader_elect_renew_deadline": "renew_deadline",
+    "leader_elect_retry_period": "retry_period",
+    "leader_elect_resource_name": "name",
+    "leader_elect_resource_namespace": "namespace",
+}
 _NOT_IN_THE_ENVIRONMENT = ("sources", "routes")
 
 
@@ -351,16 +375,23 @@ def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, An
 
 def _inconsistent(merged: Mapping[str, Any]) -> list[str]:
     names = tuple(source.name for source in merged.get("sources", ()))
-    return [
+    routes = [
         f"routes: [{index}]: source: there is no source {route.source!r}"
         + (_hint(route.source, names) if names else "")
         for index, route in enumerate(merged.get("routes", ()))
         if route.source not in (*names, *BUILT_IN_SOURCES)
     ]
+    return [*routes, *(f"leader_elect_{problem}" for problem in problems(_election(merged)))]
+
+
+def _election(merged: Mapping[str, Any]) -> Election:
+    return Election(**{name: merged[field] for field, name in _ELECTION.items() if field in merged})
 
 
 def _assembled(merged: Mapping[str, Any]) -> Settings:
     rest = dict(merged)
     numbers = {field: rest.pop(field) for field in _TUNABLES if field in rest}
     tunables = Tunables(gates=Gates(**rest.pop("feature_gates", {})), **numbers)
-    return Settings(tunables=tunables, **rest)
+    election = _election(rest)
+    others = {field: value for field, value in rest.items() if not field.startswith("leader_elect")}
+    return Settings(tunables=tunables, election=election, **others)

@@ -30,6 +30,12 @@ examples:
   hpad run --namespace shop --hpa-selector autoscaler=hpad
   hpad run --manifests ./hpas --record ./records     HPAs from files; keep records for `hpad replay`
 """
+_ELECTION = """\
+Needed where several hpads could act on the same HPAs, as with two replicas of a Deployment. It is off by default
+because hpad most often runs alone, as a service of a machine or beside one application. A dry run never takes part.
+With the Lease kube-system/kube-controller-manager hpad stands in for a kube-controller-manager as a whole, none of
+whose controllers works meanwhile: sensible only where that one runs nothing but the HPA controller.
+"""
 
 
 class _Flag(argparse.Action):
@@ -93,6 +99,14 @@ _ORIGINAL_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     ("feature_gates", "A=BOOL,…", "e.g. HPAScaleToZero=true", ("--feature-gates",)),
 )
+_ELECTION_FLAGS: tuple[tuple[str, str, str], ...] = (
+    ("lease-duration", "DURATION", "how long others wait for a leader that is not heard of (15s)"),
+    ("renew-deadline", "DURATION", "how long after its last renewal a leader stops working (10s)"),
+    ("retry-period", "DURATION", "how often the Lease is renewed or looked at (2s)"),
+    ("resource-lock", "KIND", "leases; nothing else is supported"),
+    ("resource-name", "NAME", "the Lease (hpad)"),
+    ("resource-namespace", "NAME", "the Lease's namespace (kube-system)"),
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -111,7 +125,28 @@ def add_parser(commands: Any) -> None:
     pace = parser.add_argument_group("pace and decisions (kube-controller-manager's own flags work, too)")
     for field, metavar, text, names in _ORIGINAL_FLAGS:
         pace.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
+    _add_election(parser)
     parser.set_defaults(run=run, flags={})
+
+
+def _add_election(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("leader election (kube-controller-manager's own flags)", _ELECTION)
+    text = "work only while leading (default: no; the original's default is yes)"
+    group.add_argument(
+        "--leader-elect",
+        dest="leader_elect",
+        metavar="BOOL",
+        nargs="?",
+        const="true",
+        help=text,
+        action=_Flag,
+        default=argparse.SUPPRESS,
+    )
+    for name, metavar, text in _ELECTION_FLAGS:
+        field = f"leader_elect_{name.replace('-', '_')}"
+        group.add_argument(
+            f"--leader-elect-{name}", dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS
+        )
 
 
 def run(args: argparse.Namespace) -> int:
