@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from hpad.adapter import EXTERNAL, OBJECT, PODS, SOURCE_TYPES, AdapterError, Answer, Context, Query, parse_duration
-from hpad_adapters.prometheus import batches, discovery, pods, recipes, rules, samples, settings
+from hpad_adapters.prometheus import batches, configuration, discovery, own, pods, recipes, rules, samples, settings
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.recipes import Ask
 
@@ -20,7 +20,7 @@ class Prometheus:
         """Raises AdapterError for a template or a rule that is wrong, except in `rules_file`, which is read later."""
         self._settings = settings
         self._context = context
-        self._own = recipes.Own(settings.metrics)
+        self._own = own.Own(settings.metrics)
         self.metrics = self._offered()
         self._rules = None if settings.rules_file else self._compiled()
         self._connection = Connection(settings, context)
@@ -44,9 +44,8 @@ class Prometheus:
                 asks.append(await self._ask(query, names))
             except AdapterError as error:
                 answers[query] = error
-        for given in await asyncio.gather(
-            *map(self._answers, batches.planned(asks, batches.MOST_AT_ONCE[self._settings.method]))
-        ):
+        planned = batches.planned(asks, batches.MOST_AT_ONCE[self._settings.method])
+        for given in await asyncio.gather(*map(self._answers, planned)):
             answers |= given
         return [answers[query] for query in queries]
 
@@ -62,7 +61,7 @@ class Prometheus:
 
     def _compiled(self) -> rules.Rules:
         where = self._settings.rules_file or "rules"
-        return rules.Rules(rules.read(self._settings), self._settings, where)
+        return rules.Rules(configuration.read(self._settings), self._settings, where)
 
     def _needs_pods(self, query: Query) -> bool:
         return query.type in recipes.OF_PODS and self._own.needs_pods(query)
@@ -70,7 +69,7 @@ class Prometheus:
     async def _ask(self, query: Query, names: Mapping[pods.Wanted, frozenset[str] | AdapterError]) -> Ask:
         """The question for a metric; raises AdapterError."""
         assert self._rules is not None
-        meant = None if query.pods is None else names.get((query.namespace, query.pods))
+        meant = names[query.namespace, query.pods] if query.pods is not None and self._needs_pods(query) else None
         if isinstance(meant, AdapterError):
             raise meant
         ask = self._own.ask(query, meant)

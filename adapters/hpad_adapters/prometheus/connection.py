@@ -46,14 +46,16 @@ class Connection:
     async def query(self, expression: str, at: float) -> list[wire.Series]:
         """The series of an instant query at that time (seconds since 1970)."""
         form = {"query": expression, "time": f"{at:.3f}", "timeout": self._settings.query_timeout}
+        data = await self._data("query", form, self._settings.method)
         with self._decoding():
-            return wire.series(await self._data("query", form, self._settings.method))
+            return wire.series(data)
 
     async def series_names(self, selector: str, since: float, until: float) -> list[str]:
         """The names of the series that a selector matched between two times."""
         form = {"match[]": selector, "start": f"{since:.3f}", "end": f"{until:.3f}"}
+        data = await self._data("label/__name__/values", form, "GET")
         with self._decoding():
-            return wire.names(await self._data("label/__name__/values", form, "GET"))
+            return wire.names(data)
 
     async def _data(self, call: str, form: Mapping[str, str], method: str) -> msgspec.Raw:
         url = f"{self._base}/api/v1/{call}"
@@ -66,10 +68,8 @@ class Connection:
             async with self._context.http.request(
                 method,
                 yarl.URL(url, encoded=True),
-                data=urllib.parse.urlencode(form).encode() if method == "POST" else None,
-                headers={**headers, "Content-Type": "application/x-www-form-urlencoded"}
-                if method == "POST"
-                else headers,
+                data=form if method == "POST" else None,
+                headers=headers,
                 ssl=tls,
                 server_hostname=self._settings.server_name or None,
                 allow_redirects=False,

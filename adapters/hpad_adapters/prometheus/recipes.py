@@ -1,33 +1,18 @@
 """How a metric is asked for, whether the operator wrote the query or a prometheus-adapter rule did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
 
-from hpad.adapter import (
-    CONTAINER_RESOURCE,
-    EXTERNAL,
-    OBJECT,
-    PODS,
-    RESOURCE,
-    AdapterError,
-    Query,
-    Requirement,
-    Selector,
-    parse_duration,
-)
-from hpad_adapters.prometheus import promql, template
-from hpad_adapters.prometheus.settings import Empty, Metric, Reduce, Window
+from hpad.adapter import CONTAINER_RESOURCE, PODS, RESOURCE, AdapterError, Query, Requirement, Selector
+from hpad_adapters.prometheus import promql
+from hpad_adapters.prometheus.settings import Empty, Reduce, Window
 from hpad_adapters.prometheus.template import Template, Value
 
-_RESOURCES = ("cpu", "memory")
 OF_PODS = (PODS, RESOURCE, CONTAINER_RESOURCE)
-_VARIABLES = frozenset(
-    {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
-    | {"PodMatchers", "Container", "Object", "Kind"}
-)
 _EXACT = ("=", "==")
+_MOST_NAMES = 200
 
 
 class Recipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -66,51 +51,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         """What questions must have in common to be asked in one query."""
         kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.narrow
         return self.recipe, *kind, tuple(self.wanted), self.matchers, self.listed, self.texts
-
-
-class Own:
-    """The queries that the operator wrote, by the name of their metric."""
-
-    def __init__(self, metrics: Mapping[str, Metric]) -> None:
-        """Raises AdapterError for a template that is wrong."""
-        self._recipes = {name: (metric, _compiled(name, metric)) for name, metric in metrics.items()}
-
-    @property
-    def names(self) -> dict[str, tuple[str, ...]]:
-        """The metrics there are, by type."""
-        names: dict[str, tuple[str, ...]] = {}
-        for name, (metric, _) in self._recipes.items():
-            for kind in _types(name, metric):
-                names[kind] = (*names.get(kind, ()), name)
-        return names
-
-    def ask(self, query: Query, names: frozenset[str] | None) -> Ask | None:
-        """The question for this metric, None if there is none of that name; raises AdapterError (blame "spec")."""
-        found = self._recipes.get(query.name)
-        if found is None or query.type not in _types(query.name, found[0]):
-            return None
-        metric, recipe = found
-        wanted, matchers, listed = selected(query.selector)
-        if query.object is not None and metric.object:
-            confine(wanted, metric.object, query.object.name)
-        _check_labels(query, recipe, wanted, dict(listed))
-        of_pods = query.type in OF_PODS
-        return Ask(
-            query=query,
-            recipe=recipe,
-            wanted=wanted,
-            matchers=matchers,
-            listed=listed,
-            texts=_texts(query, metric, recipe),
-            item=metric.pod if of_pods else "",
-            container=metric.container if of_pods and query.type != PODS else "",
-            names=None if "PodMatchers" in recipe.template.variables else names,
-        )
-
-    def needs_pods(self, query: Query) -> bool:
-        """Whether it takes the names of the target's pods, since the query does not select by their labels."""
-        found = self._recipes.get(query.name)
-        return found is None or "PodMatchers" not in found[1].template.variables
 
 
 def selected(
@@ -156,70 +96,8 @@ def rendered(ask: Ask, wanted: Mapping[str, tuple[str, ...]], names: frozenset[s
     return ask.recipe.template.render(variables)
 
 
-_MOST_NAMES = 200
-
-
 def _narrowed(label: str, names: frozenset[str]) -> str:
     """Beyond some hundreds of pods, asking for all of the namespace is cheaper than a longer pattern."""
     if len(names) > _MOST_NAMES:
         return promql.matcher(label, promql.NOT_EQUAL, "")
     return promql.one_of(label, sorted(names))
-
-
-def _types(name: str, metric: Metric) -> Sequence[str]:
-    return metric.types or ((RESOURCE, CONTAINER_RESOURCE) if name in _RESOURCES else (PODS, OBJECT, EXTERNAL))
-
-
-def _compiled(name: str, metric: Metric) -> Recipe:
-    try:
-        compiled = template.compiled(metric.query, _VARIABLES)
-    except template.TemplateError as error:
-        raise AdapterError(f'metrics: "{name}": query: {error}', "spec") from None
-    return Recipe(
-        origin=f'metrics: "{name}"',
-        template=compiled,
-        empty=metric.empty,
-        reduce=metric.reduce,
-        window=metric.window,
-        span=parse_duration(metric.span),
-    )
-
-
-def _check_labels(query: Query, recipe: Recipe, wanted: Mapping[str, str], listed: Mapping[str, object]) -> None:
-    """A value that the query is made of must be there: an empty one would ask for another thing."""
-    needed = recipe.template.keys("Labels") | recipe.template.keys("LabelValuesByName")
-    missing = sorted(needed - set(wanted) - set(listed))
-    if missing:
-        raise AdapterError(
-            f'metric "{query.name}" needs a selector that says which {missing[0]}: "{missing[0]}=…"', "spec"
-        )
-
-
-def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """The variables that the template uses; others would only keep equal questions apart."""
-    reference = query.object
-    texts = {
-        "Namespace": query.namespace,
-        "Metric": query.name,
-        "Object": reference.name if reference is not None else "",
-        "Kind": reference.kind if reference is not None else "",
-        "Container": query.container,
-        "PodMatchers": "",
-    }
-    used = recipe.template.variables
-    if "PodMatchers" in used and query.pods is not None:
-        terms = query.pods.requirements
-        texts["PodMatchers"] = ",".join(promql.from_requirement(term, metric.pod_labels) for term in terms)
-    _check_types(query, used)
-    return tuple((name, text) for name, text in texts.items() if name in used)
-
-
-def _check_types(query: Query, used: frozenset[str]) -> None:
-    if query.object is None and query.type != OBJECT and used & {"Object", "Kind"}:
-        raise AdapterError(
-            f'the query for "{query.name}" asks about an object, so it answers no {query.type} metric', "spec"
-        )
-    if query.type in (EXTERNAL, OBJECT) and used & {"PodMatchers", "Container"}:
-        raise AdapterError(
-            f'the query for "{query.name}" asks about pods, so it answers no {query.type} metric', "spec"
-        )

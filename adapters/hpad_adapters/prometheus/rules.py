@@ -1,17 +1,11 @@
-"""A prometheus-adapter configuration, read as it is: `rules`, `externalRules` and `resourceRules`.
-
-Source of the format: prometheus-adapter, docs/config.md and docs/externalmetrics.md.
-"""
+"""The rules of a prometheus-adapter configuration, compiled, and the questions they make of metrics."""
 
 import functools
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import msgspec
-import yaml
 
 from hpad.adapter import (
     CONTAINER_RESOURCE,
@@ -25,56 +19,15 @@ from hpad.adapter import (
     parse_duration,
 )
 from hpad_adapters.prometheus import naming, recipes, template
+from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, ResourceRules
 from hpad_adapters.prometheus.recipes import Ask, Recipe
-from hpad_adapters.prometheus.resources import Labels, Resources, singular
+from hpad_adapters.prometheus.resources import Labels, singular
 from hpad_adapters.prometheus.settings import Settings
 
 _VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"})
 _EVERYWHERE = ("Namespace", "Node", "PersistentVolume")
-_DEFAULT_QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 _REMEMBERED = 1 << 12
 _DEFAULT_SPAN = timedelta(minutes=1)
-
-
-class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    is_: str = msgspec.field(default="", name="is")
-    is_not: str = ""
-
-
-class Name(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    matches: str = ""
-    as_: str = msgspec.field(default="", name="as")
-
-
-class DiscoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    series_query: str
-    series_filters: list[Filter] = []
-    resources: Resources = Resources()
-    name: Name = Name()
-    metrics_query: str = _DEFAULT_QUERY
-
-
-class ResourceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """`node_query` is for the nodes of `kubectl top`; no HPA asks for it."""
-
-    container_query: str = ""
-    node_query: str = ""
-    resources: Resources = Resources()
-    container_label: str = "container"
-
-
-class ResourceRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cpu: ResourceRule = ResourceRule()
-    memory: ResourceRule = ResourceRule()
-    window: str = "1m"
-
-
-class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The whole file."""
-
-    rules: list[DiscoveryRule] = []
-    external_rules: list[DiscoveryRule] = []
-    resource_rules: ResourceRules | None = None
 
 
 class Rule(msgspec.Struct, frozen=True, eq=False):
@@ -199,22 +152,6 @@ def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> 
         names=names,
         narrow=query.type == PODS,
     )
-
-
-def read(settings: Settings) -> Configuration:
-    """The configuration of `rules` or `rules_file`; blocks while it reads. Raises AdapterError (blame "spec")."""
-    content: Any = settings.rules
-    if settings.rules_file:
-        try:
-            content = yaml.safe_load(Path(settings.rules_file).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise AdapterError(f"rules_file: {settings.rules_file} cannot be read: {error}", "spec") from None
-        except yaml.YAMLError as error:
-            raise AdapterError(f"rules_file: {settings.rules_file} is not valid YAML: {error}", "spec") from None
-    try:
-        return msgspec.convert(content or {}, Configuration)
-    except msgspec.ValidationError as error:
-        raise AdapterError(f"{settings.rules_file or 'rules'}: {error}", "spec") from None
 
 
 def _filter(written: Filter) -> naming.NameFilter:
