@@ -4,6 +4,7 @@ import asyncio
 import copy
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from hpad.lab.cluster import (
     journal,
     kubeconfig,
     patches,
+    reaper,
     replicas,
     resources,
     server,
@@ -124,7 +126,9 @@ class Cluster:
     async def _start_kubelet(self) -> None:
         if self.directory is None:
             self.directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="hpad-lab-"))
-        self._kubelet = kubelets.Kubelet(self.writer, self.directory)
+        reaping = reaper.Reaper(str(uuid.uuid4()), self.directory if self._own_directory else None)
+        self._kubelet = kubelets.Kubelet(self.writer, self.directory, reaping)
+        await reaping.start()
         self.store.subscribe(self._kubelet.on_change)
         self._sampler = asyncio.create_task(self.usage.run())
 

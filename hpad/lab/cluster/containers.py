@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpad import clock as clocks
-from hpad.lab.cluster import probes, procfs, selectors, strategy
+from hpad.lab.cluster import probes, procfs, reaper, selectors, strategy
 from hpad.lab.cluster.resources import Object
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
@@ -46,6 +46,7 @@ class Container:
     directory: Path
     clock: clocks.Clock
     changed: Callable[[], None]
+    reaping: reaper.Reaper
     state: Object = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
     last_state: Object = field(default_factory=dict)
     restarts: int = 0
@@ -98,6 +99,7 @@ class Container:
             self._turn({"waiting": {"reason": "RunContainerError", "message": str(problem)}})
             return None
         self.pid = process.pid
+        self.reaping.began(process.pid)
         started = strategy.timestamp(self.clock.now())
         probe = self.spec.get("readinessProbe")
         self.ready = probe is None
@@ -108,6 +110,7 @@ class Container:
             prober.cancel()
             await asyncio.gather(prober, return_exceptions=True)
         await self._sweep(process.pid)
+        self.reaping.ended(process.pid)
         self.pid, self.ready = None, False
         ended = {"startedAt": started, "finishedAt": strategy.timestamp(self.clock.now())}
         reason = "Completed" if code == 0 else "Error"
@@ -124,7 +127,7 @@ class Container:
             )
         argv = [_expanded(str(word), variables) for word in argv]
         base = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.directory)}
-        env = {**base, **variables, procfs.MARKER: self.mark}
+        env = {**base, **variables, procfs.MARKER: self.mark, reaper.MARKER: self.reaping.mark}
         cwd = str(self.spec.get("workingDir") or self.directory)
         log = await asyncio.to_thread(_open_log, self.directory, self.name)
         try:

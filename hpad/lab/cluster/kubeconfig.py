@@ -17,3 +17,12 @@ def write(path: Path, url: str) -> None:
         "current-context": NAME,
     }
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def is_ours(path: Path) -> bool:
+    """Whether an existing file is one that `write` wrote."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("current-context") == NAME

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpad.lab.cluster import containers, pods, strategy
+from hpad.lab.cluster import containers, pods, reaper, strategy
 from hpad.lab.cluster.resources import PODS, Object
 from hpad.lab.cluster.store import Change, key_of
 from hpad.lab.cluster.writes import Writer
@@ -20,11 +20,12 @@ class PodRunner:
     writer: Writer
     pod: Object
     directory: Path
+    reaping: reaper.Reaper
     held: list[containers.Container] = field(init=False)
 
     def __post_init__(self) -> None:
         self.held = [
-            containers.Container(self.pod, spec, self.directory, self.writer.clock, self.report)
+            containers.Container(self.pod, spec, self.directory, self.writer.clock, self.report, self.reaping)
             for spec in self.pod["spec"]["containers"]
         ]
 
@@ -106,6 +107,7 @@ class Kubelet:
 
     writer: Writer
     directory: Path
+    reaping: reaper.Reaper
     runners: dict[str, PodRunner] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _stopping: bool = False
@@ -131,7 +133,8 @@ class Kubelet:
         uid = pod["metadata"]["uid"]
         if self._stopping or current is None or current["metadata"]["uid"] != uid:
             return
-        runner = PodRunner(self.writer, current, self.directory / "_".join((*key_of(pod), uid[:8])))
+        folder = self.directory / "_".join((*key_of(pod), uid[:8]))
+        runner = PodRunner(self.writer, current, folder, self.reaping)
         self.runners[uid] = runner
         if "deletionTimestamp" in current["metadata"]:
             runner.stop(current["metadata"].get("deletionGracePeriodSeconds", 0))
@@ -161,6 +164,7 @@ class Kubelet:
             runner.stop(grace)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reaping.stop()
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,150 @@
+"""`hpad cluster`: a cluster on this machine to try manifests on."""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+from hpad import process
+from hpad.cli import inputs
+from hpad.cli.failure import Failure
+from hpad.manifests.documents import Document
+
+DESCRIPTION = """\
+Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
+StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not.
+Apply the manifests of each FILE (a folder: of all its files; -: of standard input), print how to reach the cluster
+with kubectl, and go on until Ctrl-C, which stops everything.
+
+This is no Kubernetes replacement, but a place to try things: there is no authentication, no isolation (a pod can do
+whatever you can), no scheduler, no network of its own, no image, and nothing is kept after the end.
+"""
+EPILOG = """\
+examples:
+  hpad cluster --hpad shop.yaml                    see what hpad makes of the manifests in shop.yaml
+  hpad cluster --pretend --kubeconfig ./lab.json   objects alone, and a kubeconfig where you want it
+
+exit status: 0 after Ctrl-C or SIGTERM, 1 when something could not be started or applied
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to argparse's subparsers."""
+    parser = commands.add_parser(
+        "cluster",
+        help="a cluster on this machine to try manifests on",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE", help="manifests to apply: a file, a folder, or -")
+    parser.add_argument(
+        "--hpad", action="store_true", help="run hpad on it; its settings come from --config and the environment"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings of hpad in YAML (also HPAD_CONFIG)")
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here (else to a temporary folder)"
+    )
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="listen on this port (default: a free one)")
+    parser.add_argument(
+        "--pretend", action="store_true", help="run no process: pods are objects that are ready at once, without usage"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 once it was told to stop; raises Failure."""
+    with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        runner.run(_serve(args))
+    return 0
+
+
+async def _serve(args: argparse.Namespace) -> None:
+    from hpad.lab.cluster import Cluster  # here, so that --help is quick
+
+    found = await asyncio.to_thread(_documents, args.files)
+    async with contextlib.AsyncExitStack() as stack:
+        stop = await stack.enter_async_context(process.stop_on_signals())
+        path = await asyncio.to_thread(_kubeconfig, args.kubeconfig, stack)
+        cluster = Cluster(port=args.port, auto_ready=args.pretend)
+        try:
+            await stack.enter_async_context(cluster)
+            await cluster.kubeconfig(path)
+        except OSError as error:
+            raise Failure(f"the cluster cannot be started: {error}") from error
+        _say(cluster.url, path)
+        for document in found:
+            _apply(cluster, document)
+        if args.hpad:
+            await stack.enter_async_context(_hpad(args.config, cluster.url))
+        await stop.wait()
+        print("stopping", flush=True)
+
+
+def _say(url: str, path: Path) -> None:
+    print("A place to try things, not a Kubernetes replacement: no authentication, no isolation, nothing is kept.")
+    print(f"API server: {url}")
+    print(f"kubeconfig: {path}")
+    print(f"try:        kubectl --kubeconfig={path} get all")
+    print("Ctrl-C stops everything.", flush=True)
+
+
+def _documents(names: Iterable[str]) -> list[Document]:
+    """Everything to be applied; raises Failure for the first document that cannot be."""
+    found = list(inputs.read(names))
+    for document in found:
+        for fault in document.faults:
+            raise Failure(f"{document.file}:{document.line}: {fault}")
+        if not isinstance(document.value, dict):
+            raise Failure(f"{document.file}:{document.line}: not an object, but {document.value!r}")
+    return found
+
+
+def _apply(cluster: Any, document: Document) -> None:
+    from hpad.lab.cluster import ApiError
+
+    try:
+        made = cluster.apply(document.value)
+    except ApiError as error:
+        raise Failure(f"{document.file}:{document.line}: {error}") from error
+    print(f"applied:    {made['kind'].lower()}/{made['metadata']['name']}", flush=True)
+
+
+def _kubeconfig(wanted: Path | None, stack: contextlib.AsyncExitStack) -> Path:
+    """Where the kubeconfig goes; it is removed at the end. Raises Failure rather than replace somebody's file."""
+    if wanted is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpad-cluster-"))) / "kubeconfig"
+    from hpad.lab.cluster import kubeconfig
+
+    if wanted.exists() and not kubeconfig.is_ours(wanted):
+        raise Failure(f"{wanted} is there already and not from an earlier `hpad cluster`; name another file")
+    if not wanted.absolute().parent.is_dir():
+        raise Failure(f"{wanted} cannot be written: {wanted.absolute().parent} is no folder")
+    stack.callback(wanted.unlink, missing_ok=True)
+    return wanted
+
+
+@contextlib.asynccontextmanager
+async def _hpad(file: Path | None, url: str) -> AsyncIterator[None]:
+    """hpad at work on the cluster; raises Failure when it cannot start as told."""
+    from hpad import app, logs, settings
+    from hpad.kube import config
+    from hpad.serve import server
+    from hpad.store import recording
+
+    named = os.environ.get("HPAD_CONFIG")
+    told = settings.load(file or (Path(named) if named else None), os.environ, {})
+    logs.configure(told.log_level, told.log_format)
+    daemon = app.App(told, cluster_config=config.ClusterConfig(server=url))
+    try:
+        await daemon.start()
+    except (server.ServeError, recording.RecordError) as error:
+        raise Failure(f"hpad cannot be started: {error}") from error
+    try:
+        yield
+    finally:
+        await daemon.stop()
