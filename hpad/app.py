@@ -10,12 +10,13 @@ import structlog
 from hpad import __version__
 from hpad.adapter import AdapterError
 from hpad.clock import Clock, SystemClock
+from hpad.control import leader, ownership
 from hpad.control.claims import Claims
 from hpad.control.controller import Controller
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.world import HpaSource
 from hpad.gather import contexts, fanout
-from hpad.kube import client, cluster, config
+from hpad.kube import client, cluster, config, lease, recorder
 from hpad.manifests import folder
 from hpad.serve import server
 from hpad.settings import Settings
@@ -44,7 +45,7 @@ class App:
     """The daemon as an object: `async with App(settings)` inside any event loop, or `run` until an event is set.
 
     `cluster_config` says which API server; without it the settings' kubeconfig does, read at the start. `hpas`,
-    `cluster`, `server` and `controller` are there once started.
+    `cluster`, `server`, `controller` and, where leaders are elected, `leader` are there once started.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class App:
         self.hpas: HpaSource
         self.controller: Controller
         self.server: server.Server | None = None
+        self.leader: leader.Leader | None = None
         self._folder: folder.Folder | None = None
         self._cluster_config = cluster_config
         self._beating = asyncio.Event()
@@ -118,7 +120,10 @@ class App:
         await self._beating.wait()
 
     def unready(self) -> list[str]:
-        """Why hpad is not ready yet, none if it is; a cluster that is lost later on does not make it unready again."""
+        """Why hpad is not ready yet, none if it is; a cluster that is lost later on does not make it unready again.
+
+        Whoever stands by while another leads is ready: to take over.
+        """
         return [] if self._beating.is_set() else [_WAITING, *self.troubles()]
 
     def troubles(self) -> list[str]:
@@ -157,11 +162,13 @@ class App:
         if settings.record is not None:
             journal = recording.Journal(settings.record, clock)
             parts.append(Part("journal", "outlives the last reconcile", journal.start, journal.stop))
+        election = self._election(cluster_config) if settings.election.enabled and not settings.dry_run else []
         self._build_heartbeat(metrics, journal)
         if settings.listen is not None:
             self.server = self._window(settings.listen)
             parts.append(Part("windows", "a daemon that still waits can say so", self.server.start, self.server.stop))
         parts.append(self._background("caches", "what decisions read", self._keep_caches, self._flush_events))
+        parts.extend(election)
         parts.append(self._background("heartbeat", "last to start, first to stop", self._begin, self._drain))
         return parts
 
@@ -183,6 +190,7 @@ class App:
 
     def _build_heartbeat(self, metrics: fanout.Gatherer, journal: recording.Journal | None) -> None:
         settings, period = self.settings, self.settings.sync_period.total_seconds()
+        owner = self.leader or ownership.EVERYTHING
         ways = Ways(
             tunables=settings.tunables,
             patience=period * _PATIENCE,
@@ -198,10 +206,34 @@ class App:
             claims=Claims(),
             telemetry=self.telemetry,
             journal=journal,
+            owner=owner,
         )
         self.controller = Controller(
-            self.hpas, reconciler, self.telemetry, self.clock, period=period, workers=settings.workers
+            self.hpas, reconciler, self.telemetry, self.clock, period=period, workers=settings.workers, owner=owner
         )
+        if self.leader is not None:
+            self.leader.subscribe(self.controller.reconsider)
+
+    def _election(self, cluster_config: config.ClusterConfig) -> list[Part]:
+        """Connections of its own: no reconcile may keep a renewal waiting."""
+        election = self.settings.election
+        agent = f"hpad/{__version__}/leader-election"
+        api = client.Client(cluster_config, self.clock, user_agent=agent, observe=self.telemetry.requested)
+        events = recorder.Recorder(api, component=election.name)
+        elector = lease.Elector(api, election, identity=lease.identity(), recorder=events)
+        stands = self.leader = leader.Leader(elector, election, self.telemetry, self.clock)
+
+        async def stand() -> None:
+            async with api, asyncio.TaskGroup() as group:
+                writing = group.create_task(events.run(), name="election events")
+                try:
+                    await self._beating.wait()  # a leader that cannot work would only be in the way
+                    await stands.run()
+                finally:
+                    await self._flush(events)
+                    writing.cancel()
+
+        return [self._background("election", "the Lease is held for as long as there is work", stand, _nothing)]
 
     def _window(self, address: tuple[str, int]) -> server.Server:
         return server.Server(
@@ -266,9 +298,12 @@ class App:
         await self.controller.stop(DRAIN_SECONDS)
 
     async def _flush_events(self) -> None:
+        await self._flush(self.cluster.recorder)
+
+    async def _flush(self, events: recorder.Recorder) -> None:
         try:
             async with asyncio.timeout(_FLUSH_SECONDS):
-                await self.cluster.recorder.flush()
+                await events.flush()
         except TimeoutError:
             self._log.warning("some events were not written")
 
