@@ -1,0 +1,311 @@
+"""hpad at work behind an authorizer that knows the rules of config/rbac*.yaml: nothing is refused, no rule is idle.
+
+The authorizer reads requests as the API server does (k8s.io/apiserver, pkg/endpoints/request/requestinfo.go) and rules
+as RBAC does (pkg/registry/rbac/validation and the API reference of rbac.authorization.k8s.io/v1).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from hpad import app, clock, settings
+from hpad.control import leader
+from hpad.kube import client, config
+from hpad.kube.lease import Elector
+from hpad.lab.cluster import Cluster, Resource, ScalePaths
+from hpad.model.election import Election
+from hpad.model.tunables import Tunables
+from hpad.telemetry import Telemetry
+
+Json = dict[str, Any]
+RABBITS = Resource("example.com", ("v1",), "rabbits", "Rabbit", scale=ScalePaths(selector=".status.selector"))
+IMPATIENT = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+DISCOVERY = ("/api", "/apis", "/version", "/openapi", "/livez", "/readyz", "/healthz")
+"""What the ClusterRole system:discovery grants to everybody, with all that is below."""
+
+
+class Asked(NamedTuple):
+    """A request as an authorizer sees it; `name` and `subresource` may be empty."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def asked(method: str, path: str, watch: bool) -> Asked | None:
+    """None for what is no resource, such as discovery."""
+    parts = path.strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
+    if parts[0] not in ("api", "apis") or not rest:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        rest = rest[2:] if len(rest) > 2 and rest[2] not in ("status", "finalize") else rest
+    resource, name, subresource = (*rest, "", "")[:3]
+    reading = "get" if name else "watch" if watch else "list"
+    return Asked(VERBS.get(method, reading), group, resource, subresource, namespace, name)
+
+
+def allows(rule: Json, what: Asked) -> bool:
+    names = rule.get("resourceNames")
+    return (
+        ("*" in rule["verbs"] or what.verb in rule["verbs"])
+        and ("*" in rule["apiGroups"] or what.group in rule["apiGroups"])
+        and any(one in ("*", what.full, f"*/{what.subresource}") for one in rule["resources"])
+        and (names is None or what.name in names)
+    )
+
+
+class Gatekeeper:
+    """A proxy to an API server that lets through what the rules allow; the metrics APIs it answers itself.
+
+    `rules` are pairs of a namespace ("" for all) and a rule; `used` are the (number of the rule, verb, resource) that
+    let something through, `refused` what none did.
+    """
+
+    def __init__(self, upstream: str, rules: list[tuple[str, Json]]) -> None:
+        self._upstream = upstream
+        self._rules = rules
+        self.used: set[tuple[int, str, str]] = set()
+        self.refused: list[Asked | str] = []
+        self.url = ""
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator["Gatekeeper"]:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            async with aiohttp.ClientSession(trust_env=False, auto_decompress=False) as self._session:
+                yield self
+                await runner.cleanup()
+        finally:
+            await runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        what = asked(request.method, request.path, request.query.get("watch") in ("1", "true"))
+        if not self._allowed(request, what):
+            self.refused.append(what or f"{request.method} {request.path}")
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}
+            return web.json_response({**status, "message": f"{what} is forbidden"}, status=403)
+        if what is not None and what.group in ("custom.metrics.k8s.io", "external.metrics.k8s.io"):
+            return web.json_response(metrics(what))
+        return await self._forward(request)
+
+    def _allowed(self, request: web.Request, what: Asked | None) -> bool:
+        if what is None:
+            return request.method == "GET" and request.path.startswith(DISCOVERY)
+        for number, (namespace, rule) in enumerate(self._rules):
+            if namespace in ("", what.namespace) and allows(rule, what):
+                self.used.add((number, what.verb, what.full))
+                return True
+        return False
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        headers = {name: value for name, value in request.headers.items() if name != "Host"}
+        url = f"{self._upstream}{request.raw_path}"
+        async with self._session.request(
+            request.method, url, headers=headers, data=await request.read() or None
+        ) as answer:
+            if request.path == "/apis":
+                return web.json_response(with_metrics_groups(await answer.json()))
+            passed = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.headers["Content-Type"]})
+            await passed.prepare(request)
+            with contextlib.suppress(ConnectionError, aiohttp.ClientError):
+                async for chunk in answer.content.iter_any():
+                    await passed.write(chunk)
+            return passed
+
+
+def with_metrics_groups(groups: Json) -> Json:
+    version = {"groupVersion": "custom.metrics.k8s.io/v1beta2", "version": "v1beta2"}
+    extra = {"name": "custom.metrics.k8s.io", "versions": [version], "preferredVersion": version}
+    return {**groups, "groups": [*groups["groups"], extra]}
+
+
+def metrics(what: Asked) -> Json:
+    """A list of one value, whatever is asked for."""
+    group = what.group.partition(".")[0]
+    moment = "2026-01-01T00:00:00Z"
+    if group == "external":
+        item: Json = {"metricName": what.resource, "metricLabels": {}, "timestamp": moment, "value": "30"}
+    else:
+        described = {"kind": "Service", "namespace": what.namespace, "name": what.name, "apiVersion": "v1"}
+        item = {"describedObject": described, "metric": {"name": what.subresource}, "timestamp": moment, "value": "30"}
+    return {"kind": "MetricValueList", "apiVersion": f"{what.group}/v1", "metadata": {}, "items": [item]}
+
+
+def hpa(name: str, kind: str, metric: Json, api_version: str = "apps/v1") -> Json:
+    spec = {
+        "scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": name},
+        "minReplicas": 2,  # above what there is: a scale has to be written
+        "maxReplicas": 5,
+        "metrics": [metric],
+    }
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+    return {**head, "metadata": {"name": name, "namespace": "shop"}, "spec": spec}
+
+
+def populate(cluster: Cluster) -> list[str]:
+    """Workloads of every sort, each with an HPA of the same name; those names."""
+    goal = {"type": "AverageValue", "averageValue": "10"}
+    service = {"apiVersion": "v1", "kind": "Service", "name": "front"}
+    resource = {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "10"}}
+    hpas = [
+        hpa("web", "Deployment", {"type": "Resource", "resource": resource}),
+        hpa("set", "StatefulSet", {"type": "Pods", "pods": {"metric": {"name": "hits"}, "target": goal}}),
+        hpa("replica", "ReplicaSet", {"type": "External", "external": {"metric": {"name": "depth"}, "target": goal}}),
+        hpa(
+            "rc",
+            "ReplicationController",
+            {"type": "Object", "object": {"metric": {"name": "hits"}, "target": goal, "describedObject": service}},
+            "v1",
+        ),
+        hpa("rabbit", "Rabbit", {"type": "Resource", "resource": resource}, "example.com/v1"),
+    ]
+    for each in hpas:
+        target = each["spec"]["scaleTargetRef"]
+        name, labels = target["name"], {"app": target["name"]}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
+        plain = target["kind"] in ("ReplicationController", "Rabbit")
+        body = {"replicas": 1, "selector": labels if plain else {"matchLabels": labels}, "template": template}
+        made = {"apiVersion": target["apiVersion"], "kind": target["kind"], "spec": body}
+        status = {"replicas": 1, "selector": f"app={name}"} if target["kind"] == "Rabbit" else {}
+        cluster.apply({**made, "metadata": {"name": name, "namespace": "shop"}, "status": status})
+        cluster.apply(each)
+    return [each["metadata"]["name"] for each in hpas]
+
+
+@contextlib.asynccontextmanager
+async def at_work(rules: list[tuple[str, Json]], **told: Any) -> AsyncIterator[tuple[Cluster, Gatekeeper]]:
+    """hpad, started with those settings and rights, on a cluster with workloads and HPAs."""
+    async with Cluster(auto_ready=True, kinds=[RABBITS]) as cluster:
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hpad"}})
+        names = populate(cluster)
+        async with Gatekeeper(cluster.url, rules).open() as gate:
+            wanted = settings.Settings(sync_period=timedelta(seconds=0.3), listen=None, tunables=IMPATIENT, **told)
+            async with app.App(wanted, cluster_config=config.ClusterConfig(server=gate.url)) as daemon:
+                async with asyncio.timeout(15):
+                    await daemon.ready()
+                    while not all(settled(cluster, name) for name in names):  # noqa: ASYNC110  # no event for it
+                        await asyncio.sleep(0.05)
+                yield cluster, gate
+
+
+def settled(cluster: Cluster, name: str) -> bool:
+    """Whether the HPA has scaled its target, and said so."""
+    found = cluster.get("horizontalpodautoscalers", name, "shop")
+    conditions = {each["type"] for each in ((found or {}).get("status") or {}).get("conditions") or ()}
+    counts = [event for event in cluster.list("events", "shop") if event["involvedObject"]["name"] == name]
+    return "ScalingActive" in conditions and any(event["reason"] == "SuccessfulRescale" for event in counts)
+
+
+async def lead(gate: Gatekeeper, namespace: str) -> None:
+    """Win the lead, keep it, give it back."""
+    election = Election(
+        namespace=namespace,
+        lease_duration=timedelta(seconds=3),
+        renew_deadline=timedelta(seconds=2),
+        retry_period=timedelta(seconds=0.1),
+    )
+    ticking = clock.SystemClock()
+    async with client.Client(config.ClusterConfig(server=gate.url), ticking) as api:
+        for _ in range(2):
+            candidate = leader.Leader(Elector(api, election, identity="one"), election, Telemetry(), ticking)
+            running = asyncio.create_task(candidate.run())
+            async with asyncio.timeout(10):
+                while not candidate.leading:  # noqa: ASYNC110  # no event for it
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+def cluster_rules(only: Callable[..., Json]) -> list[tuple[str, Json]]:
+    file = "config/rbac.yaml"
+    everywhere = [("", rule) for rule in only(file, "ClusterRole")["rules"]]
+    return [*everywhere, *(("hpad", rule) for rule in only(file, "Role")["rules"])]
+
+
+def namespace_rules(only: Callable[..., Json]) -> list[tuple[str, Json]]:
+    return [("shop", rule) for rule in only("config/rbac-one-namespace.yaml", "Role")["rules"]]
+
+
+SCOPES = [
+    pytest.param(cluster_rules, (), "hpad", id="all-namespaces"),
+    pytest.param(namespace_rules, ("shop",), "shop", id="one-namespace"),
+]
+
+
+@pytest.mark.parametrize(("scope", "namespaces", "own"), SCOPES)
+async def test_the_rights_suffice_and_none_is_idle(
+    only: Callable[..., Json], scope: Callable[..., Any], namespaces: tuple[str, ...], own: str
+) -> None:
+    rules = scope(only)
+    built_in = tuple(
+        settings.SourceSettings(name=name, adapter=name)
+        for name in ("custom-metrics", "external-metrics")
+        if name not in settings.BUILT_IN_SOURCES
+    )
+    async with at_work(rules, namespaces=namespaces, sources=built_in) as (cluster, gate):
+        await lead(gate, own)
+        await until_counted_up(cluster)
+        assert gate.refused == []
+    granted = {(number, verb) for number, (_, rule) in enumerate(rules) for verb in rule["verbs"]}
+    assert granted - {(number, verb) for number, verb, _ in gate.used} == set(), "verbs that nothing needs"
+    for number, (_, rule) in enumerate(rules):
+        named = {one for one in rule["resources"] if "*" not in one}
+        assert named <= {full for used, _, full in gate.used if used == number}, f"nothing needs all of {rule}"
+
+
+async def until_counted_up(cluster: Cluster) -> None:
+    """An event that happens again is patched."""
+    async with asyncio.timeout(15):
+        while not cluster.log.count("patch", "events"):  # noqa: ASYNC110  # no event for it
+            await asyncio.sleep(0.05)
+
+
+def test_each_rule_says_what_it_is_for(root: Path) -> None:
+    lines = (root / "config/rbac.yaml").read_text(encoding="utf-8").splitlines()
+    rules = [number for number, line in enumerate(lines) if line.startswith("  - apiGroups:")]
+    assert rules
+    for number in rules:
+        explained = lines[number - 1].startswith("  # ")
+        covered = lines[number - 3].startswith("  - apiGroups:")  # two rules may share a comment, which says so
+        assert explained or covered, f"config/rbac.yaml:{number + 1}"
+
+
+def test_one_namespace_gets_the_same_rights_as_all(only: Callable[..., Json]) -> None:
+    assert [rule for _, rule in namespace_rules(only)] == [rule for _, rule in cluster_rules(only)]
+
+
+@pytest.mark.parametrize("file", ["config/rbac.yaml", "config/rbac-one-namespace.yaml"])
+def test_bindings_bind_what_is_there(documents: Callable[[str], list[Json]], file: str) -> None:
+    read = documents(file)
+    made = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in read}
+    bindings = [each for each in read if each["kind"].endswith("Binding")]
+    assert bindings
+    for each in bindings:
+        role, own = each["roleRef"], each["metadata"].get("namespace", "")
+        assert (role["kind"], "" if role["kind"] == "ClusterRole" else own, role["name"]) in made
+        for subject in each["subjects"]:
+            assert (subject["kind"], subject["namespace"], subject["name"]) in made
