@@ -38,10 +38,14 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: list[str] = []
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
+        try:
+            parts = urllib.parse.urlsplit(self.url)
+            bad_port = parts.port == 0
+        except ValueError:
+            raise ValueError("url: no URL, or no number for a port") from None
         if "@" in parts.netloc:
             raise ValueError("url: leave credentials out of it; write headers: {Authorization: {file: …}}")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment or bad_port:
             raise ValueError(f'url: {self.url!r} is not of the form "http://host/path"')
         steps(self.path)
 

@@ -56,14 +56,15 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
+        try:
+            parts = urllib.parse.urlsplit(self.url)
+            bad_port = parts.port == 0
+        except ValueError:
+            raise ValueError("url: no URL, or no number for a port") from None
         if "@" in parts.netloc:
             raise ValueError("url: leave credentials out of it; write password_file")
-        if (
-            parts.scheme not in ("redis", "rediss")
-            or not parts.hostname
-            or not (parts.path.strip("/") or "0").isdigit()
-        ):
+        database = parts.path.strip("/") or "0"
+        if parts.scheme not in ("redis", "rediss") or not parts.hostname or bad_port or not database.isdecimal():
             raise ValueError(f'url: {self.url!r} is not of the form "redis://host:6379/0"')
         if sum(map(bool, (self.password, self.password_file, self.password_env))) > 1:
             raise ValueError("give one of password, password_file and password_env")

@@ -185,3 +185,12 @@ async def test_keeps_the_contract(endpoint: Endpoint) -> None:
     async with testing.context("http") as context:
         answers = await testing.check_adapter(HttpJson(settings, context), queries)
     assert [isinstance(answer, ExternalSample) for answer in answers] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:s3cr3t@h", "http://me:s3cr3t@h:port", "ftp://h", "http://h/#a", "http://h:0"]
+)
+def test_urls_that_are_none(url: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match="url") as refused:
+        msgspec.convert({"metrics": {"depth": {"url": url}}}, HttpJson.Settings)
+    assert "s3cr3t" not in str(refused.value)

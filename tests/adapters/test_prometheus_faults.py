@@ -237,6 +237,7 @@ async def test_numbers_that_are_none(server: Server, text: str) -> None:
     ("settings", "said"),
     [
         ({"url": f"http://me:{SECRET}@prometheus"}, "leave credentials out"),
+        ({"url": f"http://me:{SECRET}@prometheus:port"}, "no number for a port"),
         ({"url": "prometheus:9090"}, "is not of the form"),
         ({"url": "http://p", "username": "me"}, "go together"),
         ({"url": "http://p", "username": "me", "password": SECRET, "bearer_token": SECRET}, "not both"),

@@ -132,6 +132,8 @@ def test_a_selector_of_nothing_asks_nothing() -> None:
         ("http_requests_total", "^(.*)_total", "${1}_per_second", "http_requests_per_second", "http_requests_total"),
         ('{a="b"}', "^(.*)_(seconds|bytes)_total$", "${1}_$2", "cpu_seconds", None),
         ('{a="b"}', "_total$", "", "_total", None),
+        ('{a="b"}', "^queue_.*$", "", "queue_depth", "queue_depth"),
+        ('{a="b"}', "^a.*|.*b$", "", "ab", None),
         ('{__name__!~".*_bucket"}', "^(.*)$", "", "latency_bucket", None),
     ],
 )

@@ -240,6 +240,8 @@ async def test_a_server_that_is_no_redis(said: bytes) -> None:
         ({"url": "redis://:s3cr3t@h"}, "leave credentials out"),
         ({"url": "http://h"}, "is not of the form"),
         ({"url": "redis://h/x"}, "is not of the form"),
+        ({"url": "redis://:s3cr3t@h:port"}, "no number for a port"),
+        ({"url": "redis://h:0"}, "is not of the form"),
         ({"url": "redis://h", "password": "a", "password_env": "b"}, "give one of"),
     ],
 )

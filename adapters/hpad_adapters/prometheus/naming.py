@@ -121,7 +121,7 @@ def _unmatched(pattern: str, as_: str, metric: str) -> str | None:
     Plain is: the whole text is matched (anchors, or no pattern at all), and what is outside of groups is literal.
     """
     whole = _REFERENCE.fullmatch(as_)
-    if whole and (whole[1] or whole[2]) == "0" and pattern in (".*", "^.*$", "^(.*)$", "(.*)"):
+    if whole and (whole[1] or whole[2]) == "0" and (pattern == ".*" or _anchored(pattern)):
         return metric
     pieces = _pieces(pattern)
     groups = None if pieces is None else _groups(as_, metric)
@@ -136,9 +136,14 @@ def _unmatched(pattern: str, as_: str, metric: str) -> str | None:
     return text
 
 
+def _anchored(pattern: str) -> bool:
+    """Whether the pattern matches all of a name or nothing."""
+    return pattern.startswith("^") and pattern.endswith("$") and "|" not in pattern
+
+
 def _pieces(pattern: str) -> list[tuple[str, bool]] | None:
     """An anchored pattern of literals and simple groups, in order: (text, whether it is a group)."""
-    if not (pattern.startswith("^") and pattern.endswith("$")) and pattern != "(.*)":
+    if not _anchored(pattern) and pattern != "(.*)":
         return None
     body = pattern.removeprefix("^").removesuffix("$")
     pieces: list[tuple[str, bool]] = []

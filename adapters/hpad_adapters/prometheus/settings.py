@@ -168,10 +168,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def _check_url(url: str) -> None:
-    parts = urllib.parse.urlsplit(url)
+    try:
+        parts = urllib.parse.urlsplit(url)
+        bad_port = parts.port == 0
+    except ValueError:
+        raise ValueError("url: no URL, or no number for a port") from None
     if "@" in parts.netloc:
         raise ValueError("url: leave credentials out of it; write username and password: {file: …}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or bad_port:
         raise ValueError(f'url: {url!r} is not of the form "http://prometheus:9090"')
     if parts.query or parts.fragment:
         raise ValueError("url: write parameters under params")
