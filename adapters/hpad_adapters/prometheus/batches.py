@@ -37,7 +37,11 @@ class Batch(msgspec.Struct, frozen=True):
         """Each question with its rows."""
         rows = self._indexed(series)
         for ask in self.asks:
-            yield ask, rows.get(tuple(ask.wanted[label] for label in self.apart), ())
+            key = tuple(ask.wanted[label] for label in self.apart)
+            if ask.names is None:
+                yield ask, rows.get(key, ())
+            else:
+                yield ask, [row for name in ask.names for row in rows.get((*key, name), ())]
 
     def _names(self) -> frozenset[str] | None:
         if self.asks[0].names is None:
@@ -45,13 +49,16 @@ class Batch(msgspec.Struct, frozen=True):
         return frozenset[str]().union(*(ask.names or () for ask in self.asks))
 
     def _indexed(self, series: Iterable[wire.Series]) -> Mapping[tuple[str, ...], list[Row]]:
-        window = self.asks[0].recipe.window
+        """The rows by the values of `apart`, and by pod where pods are meant: no HPA looks at another's rows."""
+        first = self.asks[0]
+        labels = self.apart if first.names is None else (*self.apart, first.item)
+        window = first.recipe.window
         index: dict[tuple[str, ...], list[Row]] = {}
         for each in series:
             points = each.points
             point = windows.reduced(points, window) if window is not None else points[-1] if points else None
             if point is not None:
-                key = tuple(each.metric.get(label, "") for label in self.apart)
+                key = tuple(each.metric.get(label, "") for label in labels)
                 index.setdefault(key, []).append(Row(each.metric, point))
         return index
 

@@ -1,6 +1,7 @@
 """Which pods a target's selector means: series know names of pods, not their labels."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -44,10 +45,13 @@ class Pods:
             if query.pods is not None:
                 wanted.setdefault(query.namespace, set()).add(query.pods)
         found: dict[Wanted, frozenset[str] | AdapterError] = {}
-        for namespace, selectors in wanted.items():
-            pods = await self._listed(namespace, selectors)
-            for selector in selectors:
-                found[namespace, selector] = pods if isinstance(pods, AdapterError) else _matching(pods, selector)
+        lists = await asyncio.gather(*(self._listed(*each) for each in wanted.items()))
+        for (namespace, selectors), pods in zip(wanted.items(), lists, strict=True):
+            if isinstance(pods, AdapterError):
+                found |= {(namespace, selector): pods for selector in selectors}
+                continue
+            index = _Index(pods)
+            found |= {(namespace, selector): index.names(selector) for selector in selectors}
         return found
 
     async def _listed(self, namespace: str, selectors: set[Selector]) -> list[_Meta] | AdapterError:
@@ -76,5 +80,19 @@ class Pods:
             return AdapterError(f'the API server\'s list of the pods of "{namespace}" is no PodList', "cluster")
 
 
-def _matching(pods: Iterable[_Meta], selector: Selector) -> frozenset[str]:
-    return frozenset(pod.name for pod in pods if selector.matches(pod.labels or {}))
+class _Index:
+    """Pods by each of their labels, so that a selector looks at few of them."""
+
+    def __init__(self, pods: Sequence[_Meta]) -> None:
+        self._pods = pods
+        self._labelled: dict[tuple[str, str], list[_Meta]] = {}
+        for pod in pods:
+            for label in (pod.labels or {}).items():
+                self._labelled.setdefault(label, []).append(pod)
+
+    def names(self, selector: Selector) -> frozenset[str]:
+        """The names of the pods that it selects."""
+        exact = (term for term in selector.requirements if term.operator.value in ("=", "=="))
+        narrowed = (self._labelled.get((term.key, term.values[0]), ()) for term in exact)
+        few = min(narrowed, key=len, default=self._pods)
+        return frozenset(pod.name for pod in few if selector.matches(pod.labels or {}))

@@ -69,7 +69,7 @@ def _by_pod(ask: Ask, rows: Sequence[Row]) -> dict[str, list[wire.Point]]:
     for row in rows:
         pod = row.labels.get(ask.item, "")
         container = row.labels.get(ask.container, "") if ask.container else ""
-        if not pod or (ask.names is not None and pod not in ask.names):
+        if not pod:
             continue
         if ask.query.type == CONTAINER_RESOURCE and container != ask.query.container:
             continue
