@@ -3,7 +3,7 @@
 # need them are skipped, each with its reason.
 set -eu
 
-wanted="prometheus rabbitmq-server redis-server"
+wanted="prometheus rabbitmq-server redis-server systemd"
 missing=""
 for package in $wanted; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"

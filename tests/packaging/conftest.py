@@ -1,12 +1,16 @@
 """The files that people deploy, as documents."""
 
-from collections.abc import Callable, Iterator
+import argparse
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 import yaml
+
+from hpad import settings
+from hpad.cli import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Json = dict[str, Any]
@@ -42,6 +46,14 @@ def only(documents: Callable[[str], list[Json]]) -> Callable[..., Json]:
         return found[0]
 
     return find
+
+
+@pytest.fixture
+def told() -> Callable[[Sequence[str]], settings.Settings]:
+    """What `hpad ARGUMENTS` understands, arguments beginning with "run"; wrong ones end the test."""
+    parser = argparse.ArgumentParser()
+    run.add_parser(parser.add_subparsers(required=True))
+    return lambda arguments: run.read_settings(parser.parse_args(arguments))
 
 
 @pytest.fixture(autouse=True, scope="module")

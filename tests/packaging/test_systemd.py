@@ -1,0 +1,119 @@
+"""The units: what systemd thinks of them, and whether hpad takes the commands and variables in them."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpad import app, settings
+
+UNITS = ("hpad.service", "hpad@.service")
+MOST_EXPOSED = 1.5
+PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: install Debian's package systemd"
+)
+
+
+def unit(root: Path, name: str) -> dict[str, str]:
+    """The [Service] section of a unit; values given several times are joined by newlines."""
+    text = (root / "systemd" / name).read_text(encoding="utf-8")
+    section = text.partition("[Service]\n")[2].partition("\n[")[0]
+    found: dict[str, str] = {}
+    for line in section.splitlines():
+        if line and not line.startswith("#"):
+            field, _, value = line.partition("=")
+            found[field] = f"{found[field]}\n{value}" if field in found else value
+    return found
+
+
+@pytest.fixture
+def installed(root: Path, tmp_path: Path) -> Path:
+    """The units in a folder, with an hpad that is there: systemd looks whether it can be executed."""
+    for name in UNITS:
+        text = (root / "systemd" / name).read_text(encoding="utf-8")
+        executable = text.partition("ExecStart=")[2].split()[0]
+        target = tmp_path / name.replace("@.", "@staging.")
+        target.write_text(text.replace(f"ExecStart={executable}", f"ExecStart={sys.executable}"), encoding="utf-8")
+    return tmp_path
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", ["hpad.service", "hpad@staging.service"])
+def test_systemd_finds_nothing_wrong(installed: Path, name: str) -> None:
+    done = subprocess.run(["systemd-analyze", "verify", str(installed / name)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, [line for line in done.stderr.splitlines() if "hpad" in line]) == (0, "", [])
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", ["hpad.service", "hpad@staging.service"])
+def test_exposure_is_low(installed: Path, name: str) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(installed / name)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    assert float(found[1]) <= MOST_EXPOSED
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_hpad_takes_the_command(root: Path, name: str, told: Callable[..., settings.Settings], tmp_path: Path) -> None:
+    """As systemd would call it, with the sample configuration."""
+    shutil.copy(root / "config/hpad.yaml", tmp_path / "hpad.yaml")
+    line = unit(root, name)["ExecStart"].replace("%i", "hpad")
+    for folder in ("CONFIGURATION_DIRECTORY", "CREDENTIALS_DIRECTORY"):
+        line = line.replace(f"${{{folder}}}", str(tmp_path))
+    command, *arguments = shlex.split(line)
+    assert command == "/opt/hpad/bin/hpad"
+    assert "$" not in line
+    assert told(arguments).kubeconfig == str(tmp_path / "kubeconfig")
+
+
+def test_the_variables_of_the_environment_file_are_settings(root: Path) -> None:
+    lines = (root / "systemd/hpad.env").read_text(encoding="utf-8").splitlines()
+    given = dict(line.removeprefix("#").split("=", 1) for line in lines if re.match(r"#?HPAD_\w+=", line))
+    known = {f"HPAD_{field.upper()}" for field in settings.PARSERS}
+    broker = {f"HPAD_RABBITMQ_{field}" for field in ("URL", "USERNAME", "PASSWORD_FILE")}
+    assert given
+    assert set(given) <= known | broker
+    read = settings.load(None, given, {})
+    assert read.election.enabled
+    assert [source.name for source in read.sources] == ["rabbitmq"]
+
+
+def test_the_template_is_as_hardened_as_the_service(root: Path) -> None:
+    service, template = (unit(root, name) for name in UNITS)
+    differ = {name for name in service.keys() | template.keys() if service.get(name) != template.get(name)}
+    assert differ == {"ExecStart", "EnvironmentFile", "LoadCredential", "StateDirectory", "Environment"}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_stopping_has_the_time_that_hpad_takes(root: Path, name: str) -> None:
+    service = unit(root, name)
+    assert float(service["TimeoutStopSec"]) > app.DRAIN_SECONDS + app._FLUSH_SECONDS
+    assert (service["Type"], service["DynamicUser"]) == ("notify", "yes")
+
+
+def test_hpad_runs_where_no_memory_may_become_code() -> None:
+    """MemoryDenyWriteExecute=, by the kernel's own means (prctl(2), PR_SET_MDWE, Linux 6.3)."""
+    script = f"""
+import ctypes, sys
+if ctypes.CDLL(None, use_errno=True).prctl({PR_SET_MDWE}, {PR_MDWE_REFUSE_EXEC_GAIN}, 0, 0, 0):
+    sys.exit(77)
+import asyncio, importlib.metadata, ssl
+import kubernetes_asyncio.config
+from hpad import app, process
+from hpad.kube import config
+for point in importlib.metadata.entry_points(group="hpad.adapters"):
+    point.load()
+ssl.create_default_context()
+asyncio.Runner(loop_factory=process.loop_factory()).run(asyncio.to_thread(print, "well"))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("this kernel has no PR_SET_MDWE: Linux 6.3 or newer is needed")
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
