@@ -10,6 +10,7 @@ import virtual
 
 from hpad.control.claims import Claims
 from hpad.control.controller import Controller
+from hpad.control.ownership import EVERYTHING, Owner
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.kube import errors
 from hpad.model import defaults
@@ -154,7 +155,14 @@ class Metrics:
 class Bench:
     """A controller on a small world. Make it inside the virtual loop."""
 
-    def __init__(self, *found: HorizontalPodAutoscaler, period: float = 15.0, workers: int = 8, **ways: Any) -> None:
+    def __init__(
+        self,
+        *found: HorizontalPodAutoscaler,
+        period: float = 15.0,
+        workers: int = 8,
+        owner: Owner = EVERYTHING,
+        **ways: Any,
+    ) -> None:
         self.clock = virtual.VirtualClock()
         self.source = Source(*found)
         self.world = World(self.source)
@@ -171,9 +179,10 @@ class Bench:
             store=self.store,
             claims=self.claims,
             telemetry=self.telemetry,
+            owner=owner,
         )
         self.controller = Controller(
-            self.source, self.reconciler, self.telemetry, self.clock, period=period, workers=workers
+            self.source, self.reconciler, self.telemetry, self.clock, period=period, workers=workers, owner=owner
         )
         for each in found:
             self.world.scales[each.metadata.name] = 1
