@@ -22,6 +22,7 @@ from hpad.model.pod import ContainerRequests, Pod
 T = TypeVar("T")
 _EMPTY = msgspec.Raw(b"{}")
 _SHARED = 1 << 14
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
 
@@ -39,7 +40,13 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: msgspec.Raw = _EMPTY
+    annotations: msgspec.Raw = _EMPTY
     continue_: str = msgspec.field(default="", name="continue")
+
+    @property
+    def complete(self) -> bool:
+        """Whether this is the metadata of the bookmark that ends the initial events of a streaming list."""
+        return _texts(bytes(self.annotations)).get(_INITIAL_EVENTS_END) == "true"
 
 
 class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):

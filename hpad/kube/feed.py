@@ -1,4 +1,7 @@
-"""Feeding a cache so that it never lies: list, then watch, and list again when the watch cannot go on."""
+"""Feeding a cache so that it never lies: list, then watch, and list again when the watch cannot go on.
+
+A list comes as a stream where the server offers that (KEP-3157), else page by page.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,6 +20,8 @@ from hpad.model.key import Key
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 _REFUSED = frozenset({403, 404})
+_NO_STREAMING = frozenset({400, 405, 422})  # what servers answer that know no streaming lists, or have them turned off
+_AT_ONCE = 64  # objects of a page that are read before others get their turn: some 5 ms
 _REFUSALS = 3  # failures of a watch to start, until a list is tried instead
 
 
@@ -82,6 +87,8 @@ class Feed(Generic[T]):
         self._path = kind.resource.collection(namespace)
         self._params = params
         self._pace = pace
+        self._streams = True
+        self._stumbled = False
         self._refusals = 0
         self._backoff = watch.Backoff(pace.first, pace.last)
         self._log = structlog.get_logger("hpad.kube").bind(resource=self._resource, namespace=namespace)
@@ -124,7 +131,7 @@ class Feed(Generic[T]):
         """Follow one watch to its end; the last version seen. Raises _Broken, which has that too."""
         try:
             async with aclosing(
-                watch.changes(self._client, self._path, self._params, version, seconds, self._pace.grace)
+                watch.changes(self._client, self._path, self._params, version, seconds, self._pace.silence(seconds))
             ) as changes:
                 async for change in changes:
                     seen = self._apply(change)
@@ -192,20 +199,57 @@ class Feed(Generic[T]):
         return record.version or None
 
     async def _list(self) -> str:
-        """Read the whole collection, page by page, and let go of what is no longer in it; its resourceVersion."""
+        """Read the whole collection, and let go of what is no longer in it; its resourceVersion."""
         self._cache.listing(self.namespace)
-        try:
-            seen, version = await self._pages(self._pace.page)
-        except errors.ApiError as error:
-            if not error.gone:
-                raise
-            seen, version = await self._pages(0)
+        seen, version = await self._collection()
         for key in self._cache.keys(self.namespace):
             if key not in seen:
                 self._cache.drop(key, version, listed=True)
         self.synced = True
         self._cache.settled()
         return version
+
+    async def _collection(self) -> tuple[set[Key], str]:
+        """All keys, and the resourceVersion. After a stream that failed, whyever, the next attempt is by pages."""
+        if self._streams and not self._stumbled:
+            try:
+                return await self._stream()
+            except errors.ApiError as error:
+                self._streams = error.status not in _NO_STREAMING
+                self._stumbled = True
+                if self._streams:
+                    raise
+        found = await self._in_pages()
+        self._stumbled = False
+        return found
+
+    async def _in_pages(self) -> tuple[set[Key], str]:
+        try:
+            return await self._pages(self._pace.page)
+        except errors.ApiError as error:
+            if not error.gone:
+                raise
+        return await self._pages(0)
+
+    async def _stream(self) -> tuple[set[Key], str]:
+        """The collection as a stream of its objects. What happens to one meanwhile comes after it, and counts as well.
+
+        The stream ends here; all that follows is left to the watch.
+        """
+        seen: set[Key] = set()
+        patience = self._pace.list_timeout
+        async with aclosing(watch.initial(self._client, self._path, self._params, int(patience), patience)) as changes:
+            async for change in changes:
+                self.heard = self._clock.monotonic()
+                if change.type == watch.BOOKMARK:
+                    meta = self._meta(change.object)
+                    if meta.complete:
+                        return seen, meta.resource_version
+                    continue
+                key = self._take(change.object, gone=change.type == watch.DELETED)
+                if key is not None:
+                    (seen.discard if change.type == watch.DELETED else seen.add)(key)
+        raise errors.ApiError(0, "BadAnswer", "the list ended before all of it had come")
 
     async def _pages(self, limit: int) -> tuple[set[Key], str]:
         seen: set[Key] = set()
@@ -214,15 +258,25 @@ class Feed(Generic[T]):
             body = await self._client.request("GET", self._path, params=params, timeout=self._pace.list_timeout)
             page = codec.page(body)
             self.heard = self._clock.monotonic()  # not well yet: one page is no list
-            for raw in page.items or ():
-                record = self._record(raw)
-                if record is not None:
-                    seen.add(record.key)
-                    self._cache.put(record.key, record.value, record.version, listed=True)
+            for index, raw in enumerate(page.items or (), 1):
+                key = self._take(raw)
+                if key is not None:
+                    seen.add(key)
+                if index % _AT_ONCE == 0:
+                    await self._clock.sleep(0)
             if not page.metadata.continue_:
                 return seen, page.metadata.resource_version
             params["continue"] = page.metadata.continue_
             await self._clock.sleep(0)
+
+    def _take(self, raw: msgspec.Raw, *, gone: bool = False) -> Key | None:
+        """Take in (or let go of) an object of a list; None where it cannot be read."""
+        record = self._record(raw)
+        if record is None:
+            return None
+        if not gone:
+            self._cache.put(record.key, record.value, record.version, listed=True)
+        return record.key
 
     def _record(self, raw: msgspec.Raw) -> codec.Record[T] | None:
         try:

@@ -23,8 +23,9 @@ class Pace:
     """How patient lists and watches are; times in seconds.
 
     A watch asks the server to end it after a random time between `shortest` and `longest`, so that many watches do not
-    end together; it counts as dead after that time and `grace` without a byte. `first` to `last` is the range of the
-    waits between attempts that fail: doubled each time, and jittered by half.
+    end together; it counts as dead after that time and `grace`, or after `quiet` without a byte: API servers send a
+    bookmark about once a minute, so that two of them are missing by then. `first` to `last` is the range of the waits
+    between attempts that fail: doubled each time, and jittered by half.
     """
 
     page: int = 500
@@ -32,12 +33,17 @@ class Pace:
     shortest: float = 300.0
     longest: float = 600.0
     grace: float = 30.0
+    quiet: float = 150.0
     first: float = 0.8
     last: float = 30.0
 
     def watch_seconds(self) -> int:
         """How long the next watch is to last."""
         return int(random.uniform(self.shortest, self.longest))
+
+    def silence(self, seconds: int) -> float:
+        """How long a watch of that many seconds may bring nothing."""
+        return min(self.quiet, seconds + self.grace)
 
 
 class Backoff:
@@ -106,23 +112,40 @@ def decode(line: bytes) -> Change:
 
 
 async def changes(
-    client: Client, path: str, params: Mapping[str, str], version: str, seconds: int, grace: float
+    client: Client, path: str, params: Mapping[str, str], version: str, seconds: int, silence: float
 ) -> AsyncGenerator[Change, None]:
     """Everything that happens to a collection after resourceVersion `version`, for so many seconds.
 
-    The connection counts as dead after a silence of `seconds` and `grace`.
+    The connection counts as dead after a silence of `silence` seconds.
     Ends by itself when the server ends the watch; a last line that was cut off is dropped. Raises ApiError: `gone`
     where the version has expired (list anew), any other where the watch failed (watch again from the last version).
     """
-    asked = {
-        **params,
-        "watch": "true",
-        "allowWatchBookmarks": "true",
-        "resourceVersion": version,
-        "timeoutSeconds": str(seconds),
-    }
+    asked = {**params, "resourceVersion": version, "timeoutSeconds": str(seconds)}
+    async with aclosing(_read(client, path, asked, silence)) as following:
+        async for change in following:
+            yield change
+
+
+async def initial(
+    client: Client, path: str, params: Mapping[str, str], seconds: int, silence: float
+) -> AsyncGenerator[Change, None]:
+    """All objects of a collection as ADDED, then the bookmark that says so (see `codec.Meta.complete`), and so on.
+
+    The streaming list of KEP-3157: as fresh as a list, without a whole page of it in anybody's memory. Servers that do
+    not have it answer 400 or 422. Ends and raises as `changes` does.
+    """
+    streaming = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
+    async with aclosing(
+        _read(client, path, {**params, **streaming, "timeoutSeconds": str(seconds)}, silence)
+    ) as following:
+        async for change in following:
+            yield change
+
+
+async def _read(client: Client, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[Change, None]:
+    asked = {**params, "watch": "true", "allowWatchBookmarks": "true"}
     lines = Lines()
-    async with aclosing(client.stream(path, asked, seconds + grace)) as chunks:
+    async with aclosing(client.stream(path, asked, silence)) as chunks:
         async for chunk in chunks:
             for line in lines.feed(chunk):
                 yield decode(line)

@@ -1,6 +1,8 @@
 """Caches against a server that misbehaves in every way a server can."""
 
 import asyncio
+import itertools
+import json
 
 import pytest
 from kube.wire import QUICK, failure, hangs, line, resets, says, streams, until
@@ -8,6 +10,7 @@ from kube.wire import QUICK, failure, hangs, line, resets, says, streams, until
 from hpad.kube import codec, scale, watch
 from hpad.kube.cache import Cache
 from hpad.kube.cluster import HPA
+from hpad.kube.pods import PodCache
 from hpad.model.key import Key
 
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -54,6 +57,70 @@ async def test_pages_are_put_together(script, cache, running):
     assert watched == {
         "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "12", "timeoutSeconds": "5",
     }  # fmt: skip
+
+
+def complete(version):
+    annotations = {"k8s.io/initial-events-end": "true"}
+    return line("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+
+
+async def test_a_list_comes_as_a_stream_where_that_is_offered(script, cache, running):
+    """What happens while the stream runs belongs to it: c is gone when it is complete, and so is what is not in it."""
+    script.on("GET", HPAS + "?stream", streams(
+        line("ADDED", hpa("a", 1)) + line("ADDED", hpa("c", 2)),
+        line("BOOKMARK", {"metadata": {"resourceVersion": "8"}}),
+        line("DELETED", hpa("c", 9)), line("ADDED", hpa("b", 3)), complete(12), then="hang",
+    ))  # fmt: skip
+    script.on("GET", HPAS + "?watch", hangs)
+    cache.put(Key("n", "old"), codec.hpa(json.dumps(hpa("old", 1)).encode()).value, "1")
+    running(cache.run())
+    await synced(cache)
+    assert names(cache) == ["a", "b"]
+    await until(lambda: script.count(HPAS + "?watch"))
+    (streamed,) = [query for _, path, query in script.asked if path.endswith("?stream")]
+    assert streamed == {
+        "watch": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": "",
+        "allowWatchBookmarks": "true", "timeoutSeconds": "60",
+    }  # fmt: skip
+    assert script.asked[-1][2]["resourceVersion"] == "12"
+    assert script.count(HPAS) == 0
+
+
+async def test_the_recorded_stream_is_understood(script, cache, running, recorded):
+    events = recorded("watch/hpa_watchlist_sendInitialEvents")["body"]
+    script.on("GET", HPAS + "?stream", streams(*(json.dumps(event).encode() + b"\n" for event in events)))
+    script.on("GET", HPAS + "?watch", hangs)
+    running(cache.run())
+    await synced(cache)
+    assert names(cache) == [events[0]["object"]["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("then", ["end", "reset"])
+async def test_a_stream_that_ends_too_early_is_no_list(script, cache, running, then):
+    """What came is kept, nothing is let go, and the list is read again: page by page this time."""
+    script.on("GET", HPAS + "?stream", streams(line("ADDED", hpa("a", 1)), then=then))
+    script.on("GET", HPAS, page(hpa("a", 1), hpa("b", 2)))
+    script.on("GET", HPAS + "?watch", hangs)
+    running(cache.run())
+    await synced(cache)
+    assert names(cache) == ["a", "b"]
+    assert [path for _, path, _ in script.asked][:2] == [HPAS + "?stream", HPAS]
+
+
+async def test_a_long_page_lets_others_have_their_turns(script, client, running):
+    """2,000 pods in one page: nobody else waits for longer than a fraction of it takes."""
+    template = {"metadata": {"namespace": "n", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "c"}] * 8}}
+    pods = [{**template, "metadata": {**template["metadata"], "name": f"p{index}"}} for index in range(2_000)]
+    script.on("GET", "/api/v1/pods", page(*pods))
+    script.on("GET", "/api/v1/pods?watch", hangs)
+    cache = PodCache(client, pace=QUICK)
+    running(cache.run())
+    sizes = []
+    while not cache.synced.is_set():
+        sizes.append(len(cache))
+        await asyncio.sleep(0)
+    assert len(cache) == 2_000
+    assert max(later - earlier for earlier, later in itertools.pairwise([*sizes, 2_000])) <= 64
 
 
 async def test_an_expired_page_token_leads_to_one_full_list(script, cache, running, recorded):

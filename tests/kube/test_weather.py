@@ -17,6 +17,7 @@ from hpad.model.key import Key
 QUICK = watch.Pace(page=3, list_timeout=2, shortest=30, longest=30, grace=5, first=0.02, last=0.2)
 LISTS = r"^/(api|apis)/[^?]*(\?limit|$|\?continue)"
 WATCHES = r"watch=true"
+STREAMS = r"sendInitialEvents=true"
 
 
 def hpa(name, maximum=5):
@@ -58,8 +59,10 @@ def names(cluster):
      {"body": "<html>"}, {"body": '{"kind":"Status","code":500}'}, {"delay": 0.1}],
     ids=str,
 )  # fmt: skip
-@pytest.mark.parametrize("path", [LISTS, WATCHES], ids=["lists", "watches"])
+@pytest.mark.parametrize("path", [STREAMS, LISTS, WATCHES], ids=["streams", "lists", "watches"])
 async def test_caches_come_up_all_the_same(embedded, follow, path, fault):
+    if path == LISTS:
+        embedded.faults.add(path=STREAMS, times=None, status=422)
     for number in range(8):
         embedded.apply(hpa(f"h{number}"))
     rule = embedded.faults.add(method="GET", path=path, times=20, **fault)

@@ -46,7 +46,7 @@ class Script:
         self._answers: dict[tuple[str, str], list[Answer]] = {}
 
     def on(self, method: str, path: str, *answers: Answer) -> None:
-        """`path` with `?watch` stands for watches of it."""
+        """`path` with `?watch` stands for watches of it, with `?stream` for streaming lists, refused by default."""
         self._answers.setdefault((method, path), []).extend(answers)
 
     def replace(self, method: str, path: str, *answers: Answer) -> None:
@@ -57,7 +57,10 @@ class Script:
         return sum(1 for _, asked, _ in self.asked if asked == path)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        path = request.path + ("?watch" if "watch" in request.query else "")
+        streaming = "sendInitialEvents" in request.query
+        path = request.path + ("?stream" if streaming else "?watch" if "watch" in request.query else "")
+        if streaming and (request.method, path) not in self._answers:
+            return await says(failure(422, "Invalid", "sendInitialEvents: Forbidden"), 422)(request)
         self.asked.append((request.method, path, dict(request.query)))
         self.headers.append(dict(request.headers))
         self.bodies.append(await request.read())
