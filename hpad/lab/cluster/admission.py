@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.lab.cluster import errors
-from hpad.lab.cluster.resources import HPAS, Object, Resource
+from hpad.lab.cluster import errors, events
+from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
 from hpad.model import conversion, decode, defaults, fields, hpa, meta, validation
 from hpad.model.conversion import v1
 
@@ -18,6 +18,8 @@ _FILLED: Final = {"v1": defaults.with_minimum_and_metrics, "v2": defaults.defaul
 
 def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Object:
     """The object in its stored version, defaulted; raises ApiError 400 or 422 for an HPA that is wrong."""
+    if resource == EVENTS:
+        obj = events.as_core(obj)
     stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
     if resource != HPAS:
         return stored
@@ -48,7 +50,9 @@ def admit_status(resource: Resource, obj: Object) -> Object:
 
 
 def present(resource: Resource, obj: Object, version: str) -> Object:
-    """A stored object as a client of `version` (`v1`, `v2`) sees it, kind and apiVersion first."""
+    """A stored object as a client of `version` (`v1`, `events.k8s.io/v1`) sees it, kind and apiVersion first."""
+    if resource == EVENTS and version == EVENTS_V1:
+        obj = events.as_v1(obj)
     rest: dict[str, Any] = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
     if resource == HPAS and version == "v1":
         old = conversion.to_v1(hpa.from_builtins(obj))

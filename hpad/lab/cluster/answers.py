@@ -37,7 +37,7 @@ class Answers:
 
     def one(self, obj: Object) -> Object:
         if self.form == "Table":
-            version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             return tables.table(self.address.resource, [obj], version, self.now, self.include)
         if self.form:
             return tables.partial(obj)

@@ -84,4 +84,5 @@ def delete_options(query: reads.Query, raw: bytes) -> writes.DeleteOptions:
         grace=None if grace is None else reads.whole_number(str(grace)),
         propagation=query.get("propagationPolicy") or body.get("propagationPolicy") or "Background",
         preconditions=body.get("preconditions") or {},
+        dry_run="All" in (query.get("dryRun"), *(body.get("dryRun") or [])),
     )

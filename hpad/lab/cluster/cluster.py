@@ -23,6 +23,7 @@ from hpad.lab.cluster import (
     kubeconfig,
     patches,
     reaper,
+    recorder,
     replicas,
     resources,
     server,
@@ -133,11 +134,12 @@ class Cluster:
         self._sampler = asyncio.create_task(self.usage.run())
 
     def _start_controllers(self) -> None:
+        events = recorder.Recorder(self.store, self.clock)
         made: list[loops.Controller] = [
-            replicas.ReplicaController(resources.REPLICA_SETS, self.writer),
-            replicas.ReplicaController(resources.REPLICATION_CONTROLLERS, self.writer),
-            deployments.DeploymentController(self.writer),
-            statefulsets.StatefulSetController(self.writer),
+            replicas.ReplicaController(resources.REPLICA_SETS, self.writer, events),
+            replicas.ReplicaController(resources.REPLICATION_CONTROLLERS, self.writer, events),
+            deployments.DeploymentController(self.writer, events),
+            statefulsets.StatefulSetController(self.writer, events),
         ]
         self._loop = loops.Loop(self.store, self.clock, made, self._resync_seconds)
         self._loop.start()
@@ -192,7 +194,7 @@ class Cluster:
         if found is None:
             message = f'no matches for kind "{kind}" in version "{api_version}"'
             raise errors.ApiError(404, "NotFound", message)
-        return found, api_version.rpartition("/")[2]
+        return resources.stored(found, api_version.rpartition("/")[2])
 
     def delete(self, plural: str, name: str, namespace: str = "default", *, grace: int | None = None) -> None:
         """Delete an object as a client would, `grace` in seconds for pods; raises ApiError 404."""

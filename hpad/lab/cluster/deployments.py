@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from hpad.lab.cluster import pods, strategy
+from hpad.lab.cluster import pods, recorder, strategy
 from hpad.lab.cluster.resources import DEPLOYMENTS, REPLICA_SETS, Object, Resource
 from hpad.lab.cluster.writes import Writer
 
@@ -26,6 +26,7 @@ class DeploymentController:
     """Moves replicas between ReplicaSets within maxSurge and maxUnavailable."""
 
     writer: Writer
+    events: recorder.Recorder
     resource: Resource = DEPLOYMENTS
 
     def reconcile(self, namespace: str, name: str) -> float | None:
@@ -57,15 +58,15 @@ class DeploymentController:
             new = self._renumber(new, old)
         if plan.get("type") == "Recreate":
             for each in old:
-                self._resize(each, 0)
+                self._resize(deployment, each, 0)
             if any(pods.owned_pods(self.writer.store, each["metadata"]["uid"]) for each in old):
                 return
-            self._resize(new or self._create(deployment, old), wanted)
+            self._resize(deployment, new or self._create(deployment, old), wanted)
             return
         new = new or self._create(deployment, old)
         limits = _limits(plan.get("rollingUpdate") or {}, wanted)
-        self._grow(new, old, wanted, wanted + limits[0])
-        self._shrink(self.writer.store.get(REPLICA_SETS, *_key(new)), old, wanted - limits[1])
+        self._grow(deployment, new, old, wanted + limits[0])
+        self._shrink(deployment, self.writer.store.get(REPLICA_SETS, *_key(new)), old, wanted - limits[1])
         self._forget(old, deployment["spec"].get("revisionHistoryLimit", 10))
 
     def _create(self, deployment: Object, old: list[Object]) -> Object:
@@ -98,19 +99,22 @@ class DeploymentController:
         body = {**replica_set, "metadata": {**metadata, "annotations": annotations}}
         return self.writer.update(REPLICA_SETS, replica_set, body)
 
-    def _resize(self, replica_set: Object, replicas: int) -> None:
+    def _resize(self, deployment: Object, replica_set: Object, replicas: int) -> None:
         current = self.writer.store.get(REPLICA_SETS, *_key(replica_set))
-        if current["spec"]["replicas"] != replicas:
+        if (have := current["spec"]["replicas"]) != replicas:
+            way, name = "up" if have < replicas else "down", current["metadata"]["name"]
+            message = f"Scaled {way} replica set {name} from {have} to {replicas}"
+            self.events.record("deployment-controller", (DEPLOYMENTS, deployment), "ScalingReplicaSet", message)
             body = {**current, "spec": {**current["spec"], "replicas": replicas}}
             self.writer.update(REPLICA_SETS, current, body)
 
-    def _grow(self, new: Object, old: list[Object], wanted: int, most: int) -> None:
+    def _grow(self, deployment: Object, new: Object, old: list[Object], most: int) -> None:
         """The new set up to what is wanted, as far as the surge allows; down at once."""
-        have = new["spec"]["replicas"]
+        wanted, have = deployment["spec"].get("replicas", 1), new["spec"]["replicas"]
         room = most - have - sum(each["spec"]["replicas"] for each in old)
-        self._resize(new, wanted if have >= wanted else min(wanted, have + max(0, room)))
+        self._resize(deployment, new, wanted if have >= wanted else min(wanted, have + max(0, room)))
 
-    def _shrink(self, new: Object, old: list[Object], least: int) -> None:
+    def _shrink(self, deployment: Object, new: Object, old: list[Object], least: int) -> None:
         """Old sets down as far as availability allows, those pods that are not available first."""
         in_old = sum(each["spec"]["replicas"] for each in old)
         unavailable_new = new["spec"]["replicas"] - _available(new)
@@ -127,7 +131,7 @@ class DeploymentController:
             step = min(left[each["metadata"]["name"]], max(0, spare))
             left[each["metadata"]["name"]] -= step
             spare -= step
-            self._resize(each, left[each["metadata"]["name"]])
+            self._resize(deployment, each, left[each["metadata"]["name"]])
 
     def _forget(self, old: list[Object], keep: int) -> None:
         empty = [each for each in old if not each["spec"]["replicas"] and not each["status"].get("replicas")]

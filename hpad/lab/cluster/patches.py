@@ -1,12 +1,12 @@
 """The patch formats of the API: JSON merge patch, JSON patch, and strategic merge by known keys.
 
-Strategic merge knows no per-kind schema here: a list of objects is merged by the first of `MERGE_KEYS`
-that all its elements carry, any other list is replaced. That is what the served kinds need.
+Strategic merge and apply know no per-kind schema here: a list is merged by the keys that `MERGE_KEYS` gives for
+its name, any other list (the metrics of an HPA among them) is replaced. That is what the served kinds need.
 """
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from hpad.lab.cluster import errors
 
@@ -15,7 +15,21 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 ACCEPTED = (JSON, MERGE, STRATEGIC, APPLY)
-MERGE_KEYS = ("name", "type", "uid", "containerPort", "mountPath", "ip")
+MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "ephemeralContainers": ("name",),
+    "hostAliases": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "ports": ("containerPort", "port"),
+    "topologySpreadConstraints": ("topologyKey",),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+}
+"""By which of these fields, the first that all elements carry, the elements of a list of this name are matched."""
 
 
 def apply(media_type: str, target: Any, patch: Any) -> Any:
@@ -29,11 +43,11 @@ def apply(media_type: str, target: Any, patch: Any) -> Any:
     return _merge(target, patch, by_key=media_type != MERGE)
 
 
-def _merge(target: Any, patch: Any, *, by_key: bool) -> Any:
+def _merge(target: Any, patch: Any, *, by_key: bool, name: str = "") -> Any:
     if isinstance(patch, Mapping):
         return _merge_objects(target if isinstance(target, Mapping) else {}, patch, by_key=by_key)
     if by_key and isinstance(patch, list) and isinstance(target, list):
-        key = _merge_key([*target, *patch])
+        key = merge_key(name, [*target, *patch])
         if key is not None:
             return _merge_lists(target, patch, key)
     return copy.deepcopy(patch)
@@ -49,14 +63,16 @@ def _merge_objects(target: Mapping[str, Any], patch: Mapping[str, Any], *, by_ke
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = _merge(result.get(name), value, by_key=by_key)
+            result[name] = _merge(result.get(name), value, by_key=by_key, name=name)
     return result
 
 
-def _merge_key(elements: list[Any]) -> str | None:
+def merge_key(name: str, elements: list[Any]) -> str | None:
+    """The field by which the elements of a list are matched; None for a list that is replaced as a whole."""
     if not elements or not all(isinstance(element, Mapping) for element in elements):
         return None
-    return next((key for key in MERGE_KEYS if all(key in element for element in elements)), None)
+    keys = MERGE_KEYS.get(name, ())
+    return next((key for key in keys if all(key in element for element in elements)), None)
 
 
 def _merge_lists(target: list[Any], patch: list[Any], key: str) -> list[Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpad.lab.cluster import errors
+from hpad.lab.cluster import errors, resources
 from hpad.lab.cluster.resources import Registry, Resource
 
 SUBRESOURCES = ("status", "scale")
@@ -55,7 +55,8 @@ def _address(registry: Registry, group_version: tuple[str, str], namespace: str 
     if subresource and not _serves(resource, subresource):
         raise errors.unknown_resource()
     where = namespace if resource.namespaced else ""
-    return Address(resource, group_version[1], where, name, subresource)
+    kept, version = resources.stored(resource, group_version[1])
+    return Address(kept, version, where, name, subresource)
 
 
 def _serves(resource: Resource, subresource: str) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hpad.lab.cluster import pods
+from hpad.lab.cluster import pods, recorder
 from hpad.lab.cluster.resources import PODS, Object, Resource
 from hpad.lab.cluster.writes import Writer
 
@@ -13,6 +13,7 @@ class ReplicaController:
 
     resource: Resource
     writer: Writer
+    events: recorder.Recorder
 
     def reconcile(self, namespace: str, name: str) -> float | None:
         owner = self.writer.store.find(self.resource, namespace, name)
@@ -28,9 +29,15 @@ class ReplicaController:
         for _ in range(missing):
             pod = pods.from_template(self.resource, owner, owner["spec"]["template"])
             pod["metadata"]["generateName"] = f"{owner['metadata']['name']}-"
-            self.writer.create(PODS, owner["metadata"]["namespace"], pod)
+            made = self.writer.create(PODS, owner["metadata"]["namespace"], pod)
+            self._tell(owner, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         for pod in sorted(held, key=pods.deletion_rank)[: max(0, -missing)]:
             self.writer.delete(PODS, pod)
+            self._tell(owner, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+
+    def _tell(self, owner: Object, reason: str, message: str) -> None:
+        component = {"ReplicaSet": "replicaset-controller"}.get(self.resource.kind, "replication-controller")
+        self.events.record(component, (self.resource, owner), reason, message)
 
     def _pods(self, owner: Object) -> list[Object]:
         return pods.owned_pods(self.writer.store, owner["metadata"]["uid"])

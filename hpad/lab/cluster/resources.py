@@ -52,8 +52,8 @@ class Resource:
         return self.group_version(self.versions[0])
 
     def group_version(self, version: str) -> str:
-        """`apps/v1`, or `v1` in the core group."""
-        return f"{self.group}/{version}" if self.group else version
+        """`apps/v1`, or `v1` in the core group; an apiVersion of another group stays."""
+        return f"{self.group}/{version}" if self.group and "/" not in version else version
 
 
 PODS = Resource("", ("v1",), "pods", "Pod", short_names=("po",), categories=("all",))
@@ -106,6 +106,12 @@ HPAS = Resource(
     categories=("all",),
     has_generation=False,
 )
+EVENTS = Resource("", ("v1",), "events", "Event", short_names=("ev",), has_status=False, has_generation=False)
+EVENTS_V1 = "events.k8s.io/v1"
+NEWER_EVENTS = Resource(
+    "events.k8s.io", ("v1",), "events", "Event", short_names=("ev",), has_status=False, has_generation=False
+)
+"""Events under other names of their fields: a way to EVENTS, nothing is stored as these."""
 POD_METRICS = Resource(
     "metrics.k8s.io",
     ("v1beta1",),
@@ -121,7 +127,7 @@ BUILT_IN = (
     NAMESPACES,
     REPLICATION_CONTROLLERS,
     Resource("", ("v1",), "configmaps", "ConfigMap", short_names=("cm",), has_status=False),
-    Resource("", ("v1",), "events", "Event", short_names=("ev",), has_status=False, has_generation=False),
+    EVENTS,
     Resource("", ("v1",), "services", "Service", short_names=("svc",), categories=("all",)),
     DEPLOYMENTS,
     REPLICA_SETS,
@@ -129,8 +135,14 @@ BUILT_IN = (
     Resource("apps", ("v1",), "daemonsets", "DaemonSet", short_names=("ds",), categories=("all",)),
     HPAS,
     Resource("coordination.k8s.io", ("v1",), "leases", "Lease", has_status=False, has_generation=False),
+    NEWER_EVENTS,
     POD_METRICS,
 )
+
+
+def stored(resource: Resource, version: str) -> tuple[Resource, str]:
+    """As what the objects of a resource are stored, and the version (or, of another group, apiVersion) asked for."""
+    return (EVENTS, EVENTS_V1) if resource == NEWER_EVENTS else (resource, version)
 
 
 class Registry:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from hpad.lab.cluster import errors
-from hpad.lab.cluster.resources import PODS, Object, Resource
+from hpad.lab.cluster.resources import EVENTS, PODS, Object, Resource
 from hpad.model import selector
 
 Predicate = Callable[[Object], bool]
@@ -34,6 +34,8 @@ def fields(resource: Resource, text: str) -> Predicate:
         key, equal, value = re.split(r"(!=|==|=)", part, maxsplit=1) if "=" in part else (part, "", "")
         if not equal:
             raise errors.bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
+        if resource == EVENTS:
+            key = key.replace("regarding.", "involvedObject.")
         _check_field(resource, key)
         terms.append(_field_term(key, equal != "!=", value))
     return lambda obj: all(term(obj) for term in terms)

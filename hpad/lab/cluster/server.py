@@ -17,6 +17,7 @@ from hpad.lab.cluster import (
     faults,
     journal,
     openapi,
+    openapi_v2,
     patches,
     paths,
     reads,
@@ -108,6 +109,10 @@ class Server:
             document = openapi.answer(self.registry, parts[2:])
             return _not_found_page() if document is None else web.json_response(document)
         accept = request.headers.get("Accept", "")
+        if parts == ["openapi", "v2"] and openapi_v2.MEDIA_TYPE in accept:
+            return web.Response(body=openapi_v2.encoded(self.registry), headers={"Content-Type": openapi_v2.MEDIA_TYPE})
+        if parts == ["openapi", "v2"]:
+            return web.json_response(openapi_v2.document(self.registry))
         aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
         body = discovery.answer(self.registry, parts, aggregated=aggregated, host=request.host)
         if body is None:
@@ -134,12 +139,14 @@ class Server:
             await response.write_eof()
         return response
 
+    def _writer(self, request: web.Request) -> writes.Writer:
+        return self.writer.rehearsing() if request.query.get("dryRun") == "All" else self.writer
+
     async def _create(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         body = await self._object(request, address)
         namespace = address.namespace or ("" if not address.resource.namespaced else "default")
-        dry_run = request.query.get("dryRun") == "All"
         warnings = bodies.field_warnings(address, body, request.query)
-        created = self.writer.create(address.resource, namespace, body, dry_run=dry_run)
+        created = self._writer(request).create(address.resource, namespace, body)
         shown = self._form(request, address).one(created)
         return web.json_response(shown, status=201, headers=warnings)
 
@@ -153,14 +160,14 @@ class Server:
             body = await self._object(request, address)
             obj = self.store.get(address.resource, address.namespace or "", address.name)
             if address.subresource == "scale":
-                obj = self.writer.rescale(address.resource, obj, body)
+                obj = self._writer(request).rescale(address.resource, obj, body)
             else:
                 bodies.field_warnings(address, body, request.query)
-                obj = self.writer.update(address.resource, obj, body, address.subresource)
+                obj = self._writer(request).update(address.resource, obj, body, address.subresource)
         elif verb == "patch":
             patch = bodies.from_json(await request.read(), "the patch")
             obj = self.store.get(address.resource, address.namespace or "", address.name)
-            obj = self.writer.patch(
+            obj = self._writer(request).patch(
                 address.resource, obj, address.version, request.content_type, patch, address.subresource
             )
         if verb == "get" and not address.subresource:
@@ -177,14 +184,17 @@ class Server:
         patch = bodies.from_yaml(await request.read())
         obj = self.store.find(address.resource, address.namespace or "", address.name)
         if obj is None:
-            created = self.writer.create(address.resource, address.namespace or "", patch)
+            created = self._writer(request).create(address.resource, address.namespace or "", patch)
             return self._shown(address, created, 201)
-        updated = self.writer.patch(address.resource, obj, address.version, patches.APPLY, patch, address.subresource)
+        updated = self._writer(request).patch(
+            address.resource, obj, address.version, patches.APPLY, patch, address.subresource
+        )
         return self._shown(address, updated)
 
     async def _delete(self, request: web.Request, address: paths.Address, obj: Object) -> web.StreamResponse:
         options = bodies.delete_options(request.query, await request.read())
-        left = self.writer.delete(address.resource, obj, options)
+        writer = self.writer.rehearsing() if options.dry_run else self.writer
+        left = writer.delete(address.resource, obj, options)
         if left is not None or address.resource in (PODS, NAMESPACES):
             return self._shown(address, left or obj)
         details = {**errors.named(address.resource, address.name), "uid": obj["metadata"]["uid"]}
@@ -194,8 +204,9 @@ class Server:
     async def _delete_collection(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         options = bodies.delete_options(request.query, await request.read())
         found = reads.page(self.store, address, request.query)
+        writer = self.writer.rehearsing() if options.dry_run else self.writer
         for obj in found.items:
-            self.writer.delete(address.resource, obj, options)
+            writer.delete(address.resource, obj, options)
         return web.json_response(reads.render(address, found))
 
     async def _object(self, request: web.Request, address: paths.Address) -> Object:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hpad.lab.cluster import deployments, pods
+from hpad.lab.cluster import deployments, pods, recorder
 from hpad.lab.cluster.resources import PODS, STATEFUL_SETS, Object, Resource
 from hpad.lab.cluster.writes import Writer
 
@@ -14,6 +14,7 @@ class StatefulSetController:
     """A name stays taken until its pod is gone, however long that one takes to stop."""
 
     writer: Writer
+    events: recorder.Recorder
     resource: Resource = STATEFUL_SETS
 
     def reconcile(self, namespace: str, name: str) -> float | None:
@@ -39,7 +40,7 @@ class StatefulSetController:
                 return
         for ordinal in sorted(held.keys() - set(wanted), reverse=True):
             if pods.is_active(held[ordinal]):
-                self.writer.delete(PODS, held[ordinal])
+                self._delete(owner, held[ordinal])
             if ordered:
                 return
         self._update(owner, held)
@@ -50,7 +51,7 @@ class StatefulSetController:
             self._create(owner, ordinal)
             return False
         if pods.phase(pod) in ("Failed", "Succeeded") and "deletionTimestamp" not in pod["metadata"]:
-            self.writer.delete(PODS, pod)
+            self._delete(owner, pod)
             return False
         return pods.is_active(pod) and pods.is_ready(pod)
 
@@ -68,6 +69,15 @@ class StatefulSetController:
         )
         pod["spec"].setdefault("hostname", name)
         self.writer.create(PODS, metadata["namespace"], pod)
+        self._tell(owner, "SuccessfulCreate", f"create Pod {name} in StatefulSet {metadata['name']} successful")
+
+    def _delete(self, owner: Object, pod: Object) -> None:
+        self.writer.delete(PODS, pod)
+        message = f"delete Pod {pod['metadata']['name']} in StatefulSet {owner['metadata']['name']} successful"
+        self._tell(owner, "SuccessfulDelete", message)
+
+    def _tell(self, owner: Object, reason: str, message: str) -> None:
+        self.events.record("statefulset-controller", (STATEFUL_SETS, owner), reason, message)
 
     def _update(self, owner: Object, held: dict[int, Object]) -> None:
         """Replace one pod of an older template, the highest ordinal first, while all others are ready."""
@@ -79,7 +89,7 @@ class StatefulSetController:
             return
         for ordinal in sorted(held, reverse=True):
             if ordinal >= partition and held[ordinal]["metadata"]["labels"].get(REVISION_LABEL) != _revision(owner):
-                self.writer.delete(PODS, held[ordinal])
+                self._delete(owner, held[ordinal])
                 return
 
     def _report(self, owner: Object) -> None:

@@ -154,5 +154,15 @@ class Store:
             self._owned.setdefault(uid, {})[resource, key_of(obj or {})] = None
 
 
+class Rehearsal(Store):
+    """Sees what another store holds and checks what it would check, but changes nothing: for dryRun=All."""
+
+    def __init__(self, store: Store) -> None:
+        self.__dict__.update(store.__dict__)
+
+    def _record(self, kind: str, resource: Resource, obj: Object, previous: Object | None) -> Object:
+        return obj
+
+
 def _owners(obj: Object | None) -> set[str]:
     return {ref["uid"] for ref in obj["metadata"].get("ownerReferences") or []} if obj else set()

@@ -1,14 +1,14 @@
 """Every way an object changes: create, update, patch, delete. Clients and controllers come through here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from hpad import clock as clocks
 from hpad.lab.cluster import admission, errors, patches, scale, selectors, strategy
 from hpad.lab.cluster.resources import NAMESPACES, PODS, Object, Resource
-from hpad.lab.cluster.store import Store, key_of
+from hpad.lab.cluster.store import Rehearsal, Store, key_of
 
 FOREGROUND = "foregroundDeletion"
 
@@ -20,6 +20,7 @@ class DeleteOptions:
     grace: int | None = None
     propagation: str = "Background"
     preconditions: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,17 @@ class Writer:
     clock: clocks.Clock
     scale_to_zero: bool = False
 
-    def create(self, resource: Resource, namespace: str, body: Object, *, dry_run: bool = False) -> Object:
+    def rehearsing(self) -> "Writer":
+        """One that answers alike and changes nothing."""
+        return replace(self, store=Rehearsal(self.store))
+
+    def create(self, resource: Resource, namespace: str, body: Object) -> Object:
         """Raises ApiError 400, 404 (no such namespace), 409 or 422."""
         placed = strategy.placed(resource, body, namespace)
         admitted = admission.admit(resource, placed, scale_to_zero=self.scale_to_zero)
         new = strategy.prepare_new(resource, admitted, namespace, self.clock.now())
         if resource.namespaced:
             self.store.get(NAMESPACES, "", namespace)
-        if dry_run:
-            return new
         return self.store.create(resource, new)
 
     def update(self, resource: Resource, old: Object, body: Object, subresource: str = "") -> Object:
