@@ -1,0 +1,193 @@
+"""The manifests of hpad itself: commands that it takes, pods that a strict cluster admits, names that agree."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from hpad import __version__, app, settings
+from hpad.kube import config
+from hpad.lab.cluster import Cluster
+from hpad.lab.cluster.resources import BUILT_IN
+from hpad.manifests import documents as files
+from hpad.manifests import hpas
+
+Json = dict[str, Any]
+Documents = Callable[[str], list[Json]]
+Only = Callable[..., Json]
+MANIFESTS = ("config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml", "config/sidecar.yaml")
+PODS = ("config/deployment.yaml", "config/sidecar.yaml")
+ACCOUNTS = {"config/deployment.yaml": "config/rbac.yaml", "config/sidecar.yaml": "config/rbac-one-namespace.yaml"}
+NOBODY = config.ClusterConfig(server="http://127.0.0.1:9")
+
+
+def pod(only: Only, file: str) -> Json:
+    spec: Json = only(file, "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+def own_container(only: Only, file: str) -> Json:
+    return next(each for each in pod(only, file)["containers"] if each["name"] == "hpad")
+
+
+def mounted(only: Only, file: str, path: str) -> dict[str, str]:
+    """The files of the ConfigMap that is mounted at a path, by their names there."""
+    spec, container = pod(only, file), own_container(only, file)
+    name = next(each["name"] for each in container["volumeMounts"] if each["mountPath"] == path)
+    volume = next(each["configMap"] for each in spec["volumes"] if each["name"] == name)
+    data = only(file, "ConfigMap", volume["name"])["data"]
+    items = volume.get("items") or [{"key": key, "path": key} for key in data]
+    return {item["path"]: data[item["key"]] for item in items}
+
+
+@pytest.fixture
+def started(only: Only, told: Callable[[list[str]], settings.Settings], tmp_path: Path) -> Callable[[str], Any]:
+    """The settings with which the container of a manifest starts: its arguments, variables and mounted files."""
+
+    def read(file: str) -> settings.Settings:
+        container, namespace = own_container(only, file), only(file, "Deployment")["metadata"]["namespace"]
+        for path, text in mounted(only, file, "/etc/hpad").items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text, encoding="utf-8")
+        variables = {each["name"]: namespace for each in container.get("env", ())}
+        filled = [re.sub(r"\$\((\w+)\)", lambda name: variables[name[1]], each) for each in container["args"]]
+        return told([each.replace("/etc/hpad/", f"{tmp_path}/") for each in filled])
+
+    return read
+
+
+@pytest.mark.parametrize("file", MANIFESTS)
+def test_objects_have_a_kind_and_a_name(documents: Documents, file: str) -> None:
+    for each in documents(file):
+        assert each["apiVersion"]
+        assert each["kind"]
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", each["metadata"]["name"])
+
+
+@pytest.mark.parametrize("file", PODS)
+def test_hpad_takes_the_command(started: Callable[[str], Any], only: Only, file: str) -> None:
+    read = started(file)
+    container = own_container(only, file)
+    host, port = read.listen
+    assert host == "0.0.0.0"
+    assert [each["containerPort"] for each in container["ports"]] == [port]
+    assert read.election.enabled
+    assert container["image"].endswith(f":{__version__}")
+
+
+@pytest.mark.parametrize("file", PODS)
+def test_the_lease_is_one_that_hpad_may_write(started: Callable[[str], Any], documents: Documents, file: str) -> None:
+    election = started(file).election
+    rules = [
+        (role["metadata"]["namespace"], rule)
+        for role in documents(ACCOUNTS[file])
+        if role["kind"] == "Role"
+        for rule in role["rules"]
+        if rule["resources"] == ["leases"]
+    ]
+    assert {namespace for namespace, _ in rules} == {election.namespace}
+    assert [rule["resourceNames"] for _, rule in rules if "update" in rule["verbs"]] == [[election.name]]
+
+
+@pytest.mark.parametrize("file", PODS)
+def test_the_account_is_one_that_has_rights(only: Only, file: str) -> None:
+    account = only(ACCOUNTS[file], "ServiceAccount")["metadata"]
+    assert pod(only, file)["serviceAccountName"] == account["name"]
+    assert only(file, "Deployment")["metadata"]["namespace"] == account["namespace"]
+
+
+@pytest.mark.parametrize("file", PODS)
+def test_a_namespace_that_restricts_pods_admits_them(only: Only, file: str) -> None:
+    """The profile `restricted` of the Pod Security Standards, and nothing written but to /tmp."""
+    spec = pod(only, file)
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+    allowed = {"configMap", "emptyDir", "projected", "secret", "downwardAPI"}
+    assert {kind for volume in spec["volumes"] for kind in volume if kind != "name"} <= allowed
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    mounts = own_container(only, file)["volumeMounts"]
+    assert {each["name"] for each in mounts} <= {each["name"] for each in spec["volumes"]}
+    assert [each["mountPath"] for each in mounts if not each.get("readOnly")] == ["/tmp"]
+    paths = sorted(each["mountPath"] for each in mounts)
+    assert not [one for one in paths for other in paths if one.startswith(f"{other}/")], "mounts inside of mounts"
+
+
+@pytest.mark.parametrize("file", PODS)
+async def test_probes_ask_for_what_hpad_answers(only: Only, file: str) -> None:
+    container = own_container(only, file)
+    ports = {each["name"] for each in container["ports"]}
+    probes = [value["httpGet"] for name, value in container.items() if name.endswith("Probe")]
+    assert probes
+    assert {each["port"] for each in probes} <= ports
+    told = settings.Settings(listen=("127.0.0.1", 0))
+    async with app.App(told, cluster_config=NOBODY) as daemon, aiohttp.ClientSession(trust_env=False) as session:
+        assert daemon.server is not None
+        for probe in probes:
+            async with session.get(f"{daemon.server.url}{probe['path']}") as answer:
+                assert answer.status != 404
+
+
+def test_there_are_two_and_one_of_them_stays(only: Only) -> None:
+    file = "config/deployment.yaml"
+    deployment, budget, service = (only(file, kind) for kind in ("Deployment", "PodDisruptionBudget", "Service"))
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["replicas"] == 2
+    assert budget["spec"]["maxUnavailable"] == 1
+    for selector in (
+        deployment["spec"]["selector"]["matchLabels"],
+        budget["spec"]["selector"]["matchLabels"],
+        service["spec"]["selector"],
+        *(each["labelSelector"]["matchLabels"] for each in pod(only, file)["topologySpreadConstraints"]),
+        only(file, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+    ports = {each["name"] for each in own_container(only, file)["ports"]}
+    assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
+    assert pod(only, file)["terminationGracePeriodSeconds"] > app.DRAIN_SECONDS + app._FLUSH_SECONDS
+
+
+def test_the_sidecars_hpa_is_valid_and_scales_the_pod_it_is_in(started: Callable[[str], Any], only: Only) -> None:
+    file = "config/sidecar.yaml"
+    read = started(file)
+    [document] = files.read(read.manifests / "worker.yaml")
+    judged = hpas.load(document)
+    assert not judged.errors
+    loaded = judged.hpa
+    assert loaded is not None
+    target, deployment = loaded.spec.scale_target_ref, only(file, "Deployment")
+    assert (target.api_version, target.kind, target.name) == ("apps/v1", "Deployment", deployment["metadata"]["name"])
+    assert loaded.metadata.namespace == deployment["metadata"]["namespace"]
+    assert read.namespaces == (loaded.metadata.namespace,)
+    assert loaded.spec.min_replicas >= 1
+    assert "replicas" not in deployment["spec"]
+    metrics = {each.external.metric.name for each in loaded.spec.metrics}
+    assert metrics <= {name for source in read.sources for match in source.match for name in match.metrics}
+
+
+@pytest.fixture
+def served(documents: Documents) -> list[Json]:
+    """The objects whose kinds the embedded cluster serves."""
+    kinds = {(each.api_version, each.kind) for each in BUILT_IN}
+    return [each for file in MANIFESTS for each in documents(file) if (each["apiVersion"], each["kind"]) in kinds]
+
+
+async def test_a_cluster_takes_them(served: list[Json]) -> None:
+    assert {"Deployment", "Namespace"} <= {each["kind"] for each in served}
+    async with Cluster(auto_ready=True) as cluster:
+        for each in served:
+            cluster.apply(each)
+        for namespace, name, replicas in (("hpad", "hpad", 2), ("shop", "worker", 1)):
+            made = cluster.get("deployments", name, namespace)
+            assert made is not None
+            assert made["spec"]["replicas"] == replicas
