@@ -1,6 +1,7 @@
 """Candidates of one Lease on a server in memory, with networks, clocks and bystanders that misbehave by a seed."""
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import Callable
@@ -145,6 +146,10 @@ class Voter:
         self._running: asyncio.Task[None] | None = None
 
     @property
+    def running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    @property
     def leads(self) -> bool:
         return self.leader.owns(ANY)
 
@@ -152,11 +157,17 @@ class Voter:
         self._running = asyncio.create_task(self.leader.run())
         return self
 
-    async def stop(self) -> None:
-        """As at an orderly end."""
+    def end(self) -> None:
+        """Begin an orderly end."""
         if self._running is not None:
             self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """An orderly end; requests that nobody waits for are forgotten."""
+        self.end()
+        if self._running is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
         for task in list(self.network.late):
             task.cancel()
 
