@@ -144,7 +144,9 @@ class RabbitMQServer:
     def _environment(self, folder: Path) -> dict[str, str]:
         return {
             "HOME": f"{folder}/home",
-            "RABBITMQ_NODENAME": "hpad@localhost",
+            # An address for a name: also where nothing resolves, not even "localhost".
+            "RABBITMQ_NODENAME": "hpad@127.0.0.1",
+            "RABBITMQ_USE_LONGNAME": "true",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.amqp_port),
             "RABBITMQ_DIST_PORT": str(self._dist_port),
