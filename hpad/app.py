@@ -15,8 +15,8 @@ from hpad.control.claims import Claims
 from hpad.control.controller import Controller
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.world import HpaSource
-from hpad.gather import contexts, fanout
-from hpad.kube import client, cluster, config, lease, recorder
+from hpad.gather import contexts, fanout, limits
+from hpad.kube import client, cluster, config, lease, limiter, recorder, watch
 from hpad.manifests import folder
 from hpad.serve import server
 from hpad.settings import Settings
@@ -25,8 +25,6 @@ from hpad.telemetry import Telemetry
 
 DRAIN_SECONDS = 10.0
 _FLUSH_SECONDS = 2.0
-_PATIENCE = 0.6
-"""The part of the period that metrics may take; the rest is for reading and writing the cluster."""
 _WAITING = "waiting for the cluster and the HPAs"
 _FIRST_WORD, _NEXT_WORD = 5.0, 30.0
 """Seconds until hpad says that it is still waiting for its cluster, and from then on."""
@@ -44,12 +42,18 @@ class Part(NamedTuple):
 class App:
     """The daemon as an object: `async with App(settings)` inside any event loop, or `run` until an event is set.
 
-    `cluster_config` says which API server; without it the settings' kubeconfig does, read at the start. `hpas`,
-    `cluster`, `server`, `controller` and, where leaders are elected, `leader` are there once started.
+    `cluster_config` says which API server; without it the settings' kubeconfig does, read at the start; `pace` how
+    patient its watches are. `hpas`, `cluster`, `server`, `controller` and, where leaders are elected, `leader` are
+    there once started.
     """
 
     def __init__(
-        self, settings: Settings, *, clock: Clock | None = None, cluster_config: config.ClusterConfig | None = None
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        cluster_config: config.ClusterConfig | None = None,
+        pace: watch.Pace | None = None,
     ) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
@@ -59,9 +63,11 @@ class App:
         self.hpas: HpaSource
         self.controller: Controller
         self.server: server.Server | None = None
+        self._metrics: fanout.Gatherer
         self.leader: leader.Leader | None = None
         self._folder: folder.Folder | None = None
         self._cluster_config = cluster_config
+        self._pace = pace
         self._beating = asyncio.Event()
         self._failed = asyncio.Event()
         self._started: list[Part] = []
@@ -136,19 +142,23 @@ class App:
     def _parts(self, cluster_config: config.ClusterConfig) -> list[Part]:
         """Build every object, and say in which order they start."""
         settings, clock = self.settings, self.clock
-        api = client.Client(cluster_config, clock, observe=self.telemetry.requested)
+        api = client.Client(cluster_config, clock, observe=self.telemetry.requested, limiter=_limiter(settings, clock))
         self.cluster = cluster.Cluster(
             api,
             clock,
             namespaces=settings.namespaces,
             hpa_selector=settings.hpa_selector,
             watch_hpas=settings.manifests is None,
+            component=settings.event_component,
+            pace=self._pace,
+            max_staleness=settings.max_staleness.total_seconds(),
         )
-        metrics = fanout.Gatherer(
+        self._metrics = metrics = fanout.Gatherer(
             settings.sources,
             settings.routes,
             contexts=contexts.Contexts(clock, api=self.cluster.api),
             observer=self._answered,
+            period=settings.sync_period.total_seconds(),
         )
         for source in settings.sources:
             self.telemetry.source(source.name)
@@ -193,7 +203,7 @@ class App:
         owner = self.leader or ownership.EVERYTHING
         ways = Ways(
             tunables=settings.tunables,
-            patience=period * _PATIENCE,
+            patience=period * limits.PATIENCE,
             owned=settings.manifests is None,
             dry_run=settings.dry_run,
         )
@@ -243,6 +253,7 @@ class App:
             telemetry=self.telemetry,
             unready=self.unready,
             troubles=self.troubles,
+            reports=self._metrics.reports,
         )
 
     def _background(
@@ -279,8 +290,9 @@ class App:
         """Let the heart beat as soon as everything it needs is known; until then say, now and then, what is missing."""
         saying = asyncio.create_task(self._say_waiting())
         try:
-            await self.cluster.ready()
             await self.hpas.synced.wait()
+            self.cluster.follow([hpa.spec.scale_target_ref for hpa in self.hpas.values()])
+            await self.cluster.ready()
         finally:
             saying.cancel()
         self.controller.start()
@@ -315,8 +327,15 @@ class App:
         self.telemetry.answered(source, seconds, None if error is None else error.blame)
 
     def _refresh_series(self) -> None:
+        self.telemetry.sources(self._metrics.reports())
         for resource, seconds in self.cluster.staleness().items():
             self.telemetry.stale(resource, seconds)
+
+
+def _limiter(settings: Settings, clock: Clock) -> limiter.Limiter | None:
+    if settings.kube_api_qps is None:
+        return None
+    return limiter.Limiter(clock, settings.kube_api_qps, settings.kube_api_burst)
 
 
 async def _nothing() -> None:

@@ -6,6 +6,7 @@ adapter (and may be a secret) is never repeated.
 """
 
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hpad.model import duration
+from hpad.model import duration, terms
 from hpad.model.election import LEASES, Election, problems
 from hpad.model.names import subdomain_faults
 from hpad.model.sample import EXTERNAL, SOURCE_TYPES
@@ -46,11 +47,30 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
+class SourceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How a source is asked: at most `concurrency` calls at a time, `rate` a second, a failed one `retries` times more.
+
+    `fresh`: how old an answer may be that another HPA's question brought (0s: never shared; default: a third of the
+    sync period). `max_age`: how old a sample may be by its own timestamp. After `failures` calls that failed in a row
+    the source is asked only once a `rest` (default: the sync period).
+    """
+
+    concurrency: int = 4
+    rate: float = 20.0
+    retries: int = 1
+    fresh: timedelta | None = None
+    max_age: timedelta | None = None
+    failures: int = 5
+    rest: timedelta | None = None
+
+
 class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One configured instance of an adapter. `settings` is for the adapter's own schema to judge.
 
     `timeout` is how long one question may take, None for the default; `match` says which metrics go there
-    unless a route says otherwise (empty: whatever the adapter serves by itself).
+    unless a route says otherwise (empty: whatever the adapter serves by itself). `namespaces`: names or patterns of
+    those whose HPAs may use the source (empty: all). `fallback`: what stands in for its metrics while they fail, for
+    HPAs that don't say so themselves (see `hpad.model.terms`).
     """
 
     name: str
@@ -58,6 +78,9 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     timeout: timedelta | None = None
     match: tuple[Match, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    limits: SourceLimits = SourceLimits()
+    fallback: terms.Fallback | None = None
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +94,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, checked. `manifests` set: HPAs come from that folder instead of the API server.
 
     `workers` reconciles are at work at a time; those that wait for metrics do not count.
+    `max_staleness`: once a watch that decisions need has brought nothing for that long, replicas are kept. Bookmarks
+    come about once a minute and a silent watch is begun anew after two and a half, so five minutes are two such rounds.
+    `kube_api_qps` None: requests to the API server are not limited on this side.
     """
 
     kubeconfig: str | None = None
@@ -80,6 +106,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     manifests: Path | None = None
     sync_period: timedelta = timedelta(seconds=15)
     workers: int = 64
+    max_staleness: timedelta = timedelta(minutes=5)
+    kube_api_qps: float | None = None
+    kube_api_burst: int = 30
+    event_component: str = "horizontal-pod-autoscaler"
     tunables: Tunables = Tunables()
     election: Election = Election()
     sources: tuple[SourceSettings, ...] = ()
@@ -136,6 +166,31 @@ def _count(value: Any) -> int:
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{value!r} is not a whole number of 1 or more")
     return int(text)
+
+
+def _qps(value: Any) -> float | None:
+    """Requests a second; nothing, zero or less: no limit, as with the original's flag."""
+    if value in ("", "none", None):
+        return None
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a number of requests a second")
+    return number if number > 0 else None
+
+
+def _whole(value: Any) -> int:
+    """A number of 0 or more."""
+    return 0 if value in (0, "0") and not isinstance(value, bool) else _count(value)
+
+
+def _pace(value: Any) -> float:
+    """Calls a second."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r} is not a number above 0 (calls a second)")
+    return float(value)
 
 
 def _fraction(value: Any) -> float:
@@ -214,10 +269,36 @@ def _matches(value: Any) -> tuple[Match, ...]:
     return tuple(_match(entry) for entry in (value if isinstance(value, list) else [value]))
 
 
+_LIMITS: dict[str, Callable[[Any], Any]] = {
+    "concurrency": _count,
+    "rate": _pace,
+    "retries": _whole,
+    "fresh": _duration,
+    "max_age": _positive_duration,
+    "failures": _count,
+    "rest": _positive_duration,
+}
+
+
+def _limits(value: Any) -> SourceLimits:
+    return SourceLimits(**_fields(value, _LIMITS))
+
+
+def _fallback(value: Any) -> terms.Fallback:
+    return terms.parse(_text(value))
+
+
 def _source(name: str, value: Any) -> SourceSettings:
     if not isinstance(value, dict):
         raise ValueError(f'a source is a mapping such as {{adapter: "{name}", url: …}}')
-    own = {"adapter": _text, "timeout": _positive_duration, "match": _matches}
+    own: dict[str, Callable[[Any], Any]] = {
+        "adapter": _text,
+        "timeout": _positive_duration,
+        "match": _matches,
+        "namespaces": _names,
+        "limits": _limits,
+        "fallback": _fallback,
+    }
     mine = _fields({key: entry for key, entry in value.items() if key in own}, own)
     rest = {key: entry for key, entry in value.items() if key not in own}
     return SourceSettings(**{"name": name, "adapter": name, "settings": rest, **mine})
@@ -270,6 +351,10 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "manifests": _path,
     "sync_period": _positive_duration,
     "workers": _count,
+    "max_staleness": _positive_duration,
+    "kube_api_qps": _qps,
+    "kube_api_burst": _count,
+    "event_component": _object_name,
     "tolerance": _fraction,
     "downscale_stabilization": _duration,
     "cpu_initialization_period": _duration,

@@ -5,19 +5,23 @@ exist from the start, at zero; those of one HPA vanish with it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 import prometheus_client
 from prometheus_client import registry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hpad import __version__
+from hpad.model.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
 from hpad.model.key import Key
 from hpad.model.sample import SOURCE_TYPES
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_PLAIN_1_0_0
 ACTIONS = ("scale_down", "scale_up", "none")
 ERRORS = ("spec", "internal", "none")
+STORE_OPERATIONS = ("load", "save", "decode")
+SOURCE_STATES = ("ok", "failing", "open", "trial", "idle", "broken")
 BLAMES = ("spec", "source", "cluster", "bug")
 
 _ORIGINAL = "horizontal_pod_autoscaler_controller_"
@@ -40,6 +44,8 @@ class QueueSeries:
 
         adds = prometheus_client.Counter("workqueue_adds", "Keys added to the queue", ["name"], registry=to)
         self._adds = adds.labels(_QUEUE)
+        retries = prometheus_client.Counter("workqueue_retries", "Keys put back for a failure", ["name"], registry=to)
+        retries.labels(_QUEUE)  # stays at zero: the next turn is the retry
         self._depth = gauge("depth", "Keys that wait for a worker")
         self._waited = histogram("queue_duration_seconds", "How long a key waited for a worker")
         self._worked = histogram("work_duration_seconds", "How long a key was worked on")
@@ -60,10 +66,17 @@ class QueueSeries:
 
 
 class _PerHpa(registry.Collector):
-    """One gauge per HPA: a plain dict, read when somebody looks, so that a deleted HPA leaves nothing behind."""
+    """What there is of each HPA: plain dicts, read when somebody looks, so that a deleted HPA leaves nothing behind.
+
+    `at_max`: seconds spent at maxReplicas so far. `held_since`: when an HPA that is there was last seen there.
+    `held_back`: (condition, reason) of all that keeps an HPA from the size it wants.
+    """
 
     def __init__(self) -> None:
         self.desired: dict[Key, int] = {}
+        self.at_max: dict[Key, float] = {}
+        self.held_since: dict[Key, float] = {}
+        self.held_back: dict[Key, list[tuple[str, str]]] = {}
 
     def collect(self) -> Iterator[Metric]:
         labels = ["namespace", "hpa_name"]
@@ -71,6 +84,56 @@ class _PerHpa(registry.Collector):
         for key, replicas in self.desired.copy().items():
             family.add_metric([key.namespace, key.name], replicas)
         yield family
+        help_ = "Seconds an HPA has wanted maxReplicas"
+        counts = CounterMetricFamily("hpad_hpa_at_max_seconds", help_, labels=labels)
+        for key, seconds in self.at_max.copy().items():
+            counts.add_metric([key.namespace, key.name], seconds)
+        yield counts
+        help_ = "1 for each condition that keeps an HPA from the size it wants"
+        troubles = GaugeMetricFamily("hpad_hpa_held_back", help_, labels=[*labels, "condition", "reason"])
+        for key, conditions in self.held_back.copy().items():
+            for condition, reason in conditions:
+                troubles.add_metric([key.namespace, key.name, condition, reason], 1)
+        yield troubles
+
+    def forget(self, key: Key) -> None:
+        for held in (self.desired, self.at_max, self.held_since, self.held_back):
+            held.pop(key, None)
+
+
+class SourceFigures(Protocol):
+    """What the series of a metric source are made of."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def asked(self) -> int: ...
+    @property
+    def hits(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+
+
+class _PerSource(registry.Collector):
+    """What the sources count themselves, as they told it last."""
+
+    def __init__(self) -> None:
+        self.figures: Sequence[SourceFigures] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        state = GaugeMetricFamily("hpad_source_state", "1 for the state it is in", labels=["source", "state"])
+        asked = CounterMetricFamily("hpad_source_questions", "Metrics that HPAs asked for", labels=["source"])
+        hits = CounterMetricFamily("hpad_source_cache_hits", "Those answered without a call", labels=["source"])
+        retries = CounterMetricFamily("hpad_source_retries", "Attempts after a failed one", labels=["source"])
+        for each in self.figures:
+            for name in SOURCE_STATES:
+                state.add_metric([each.name, name], float(each.state == name))
+            asked.add_metric([each.name], each.asked)
+            hits.add_metric([each.name], each.hits)
+            retries.add_metric([each.name], each.retries)
+        yield from (state, asked, hits, retries)
 
 
 class Telemetry:
@@ -82,9 +145,12 @@ class Telemetry:
         self._before_scrape: list[Callable[[], None]] = []
         self._per_hpa = _PerHpa()
         self._registry.register(self._per_hpa)
+        self._per_source = _PerSource()
+        self._registry.register(self._per_source)
         self.queue = QueueSeries(self._registry)
         self._make_originals()
         self._make_own()
+        self._make_store()
         self._start_at_zero()
 
     def _make_originals(self) -> None:
@@ -111,6 +177,10 @@ class Telemetry:
             "leader_election_slowpath", "Renewals that had to read the Lease first", ["name"]
         )
 
+        self._rest_requests = self._counter(
+            "rest_client_requests", "Requests to the API server", ["code", "host", "method"]
+        )
+
     def _make_own(self) -> None:
         self._lateness = prometheus_client.Histogram(
             "hpad_reconcile_lateness_seconds",
@@ -130,6 +200,19 @@ class Telemetry:
         )
         build = prometheus_client.Gauge("hpad_build_info", "The running version", ["version"], registry=self._registry)
         build.labels(__version__).set(1)
+
+    def _make_store(self) -> None:
+        self._store_writes = self._counter("hpad_store_writes", "Saves of histories, each one transaction a group", [])
+        self._store_errors = self._counter("hpad_store_errors", "What went wrong with histories", ["operation"])
+        self._store_seconds = self._histogram("hpad_store_seconds", "Reading and saving histories", ["operation"])
+        for operation in STORE_OPERATIONS:
+            self._store_errors.labels(operation)
+        self._store_bytes = prometheus_client.Gauge(
+            "hpad_store_bytes", "What histories take where they survive a restart", registry=self._registry
+        )
+        self._store_hpas = prometheus_client.Gauge(
+            "hpad_store_hpas", "HPAs that something is remembered of", registry=self._registry
+        )
 
     def _counter(self, name: str, text: str, labels: list[str]) -> prometheus_client.Counter:
         return prometheus_client.Counter(name, text, labels, registry=self._registry)
@@ -152,6 +235,10 @@ class Telemetry:
         for blame in BLAMES:
             self._source_errors.labels(name, blame)
 
+    def sources(self, figures: Sequence[SourceFigures]) -> None:
+        """What the sources have counted up to now."""
+        self._per_source.figures = figures
+
     def before_scrape(self, callback: Callable[[], None]) -> None:
         """Have a function called, on the loop, before the series are read; it sets gauges that only then matter."""
         self._before_scrape.append(callback)
@@ -165,12 +252,23 @@ class Telemetry:
         self._computations.labels(action, error, kind).inc()
         self._computed.labels(action, error, kind).observe(seconds)
 
-    def desired(self, key: Key, replicas: int) -> None:
-        self._per_hpa.desired[key] = replicas
+    def desired(self, key: Key, replicas: int, maximum: int, now: float) -> None:
+        """What an HPA wants, and its maxReplicas; `now` is monotonic. Time counts as at max between two such sights."""
+        held = self._per_hpa
+        held.desired[key] = replicas
+        since = held.held_since.pop(key, now)
+        held.at_max[key] = held.at_max.get(key, 0.0) + now - since
+        if replicas >= maximum:
+            held.held_since[key] = now
+
+    def conditions(self, key: Key, held: Iterable[Condition]) -> None:
+        """The conditions an HPA has now; counted are those that say that it cannot scale, or not as far as it wants."""
+        good = {ABLE_TO_SCALE: TRUE, SCALING_ACTIVE: TRUE, SCALING_LIMITED: FALSE}
+        self._per_hpa.held_back[key] = [(c.type, c.reason) for c in held if c.status != good.get(c.type, c.status)]
 
     def forget(self, key: Key) -> None:
         """The HPA is gone, and its series with it."""
-        self._per_hpa.desired.pop(key, None)
+        self._per_hpa.forget(key)
 
     def hpas(self, count: int) -> None:
         self._hpas.set(count)
@@ -187,9 +285,13 @@ class Telemetry:
         if blame is not None:
             self._source_errors.labels(source, blame).inc()
 
-    def requested(self, method: str, code: str, seconds: float) -> None:
-        """A request to the API server ended; `code` is the HTTP status, "<error>" where there was none."""
+    def requested(self, method: str, host: str, code: str, seconds: float) -> None:
+        """A request to the API server ended; `code` is the HTTP status, "<error>" where there was none.
+
+        Requests per reconcile are the rate of these over that of reconciliations.
+        """
         self._requests.labels(method, code).observe(seconds)
+        self._rest_requests.labels(code, host, method).inc()
 
     def leads(self, name: str, leading: bool) -> None:
         """Whether this process leads, by the name of the Lease."""
@@ -197,6 +299,20 @@ class Telemetry:
 
     def renewed_slowly(self, name: str, times: int) -> None:
         self._slow_renewals.labels(name).inc(times)
+
+    def store_took(self, operation: str, seconds: float) -> None:
+        """Histories were read (`load`) or written (`save`), or it was tried."""
+        self._store_seconds.labels(operation).observe(seconds)
+        if operation == "save":
+            self._store_writes.inc()
+
+    def store_failed(self, operation: str) -> None:
+        self._store_errors.labels(operation).inc()
+
+    def stored(self, hpas: int, size: int) -> None:
+        """How many HPAs are remembered, in how many bytes."""
+        self._store_hpas.set(hpas)
+        self._store_bytes.set(size)
 
     def stale(self, resource: str, seconds: float) -> None:
         self._staleness.labels(resource).set(seconds)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from hpad.adapter import (
     CONTAINER_RESOURCE,
     EXTERNAL,
@@ -27,24 +29,52 @@ _SAMPLE_OF: Mapping[str, type[PodSample] | type[ObjectSample] | type[ExternalSam
     EXTERNAL: ExternalSample,
 }
 _INT64 = range(-(2**63), 2**63)
+_AHEAD = timedelta(minutes=5)
+"""How far the clocks of others may be ahead."""
 
 
-def checked(source: str, queries: Sequence[Query], answers: Any) -> list[Answer]:
-    """One answer per query: `answers` itself where it keeps the contract, errors (blame "bug") where it does not."""
+def checked(source: str, queries: Sequence[Query], answers: Any, now: datetime | None = None) -> list[Answer]:
+    """One answer per query: `answers` itself where it keeps the contract, errors (blame "bug") where it does not.
+
+    With `now`, timestamps further in the future than clocks may differ are errors as well.
+    """
     if not isinstance(answers, list | tuple):
         return [_bug(source, f"answered {type(answers).__name__}, not a list")] * len(queries)
     if len(answers) != len(queries):
         return [_bug(source, f"gave {len(answers)} answers to {len(queries)} queries")] * len(queries)
-    return [_checked_one(source, query, answer) for query, answer in zip(queries, answers, strict=True)]
+    latest = None if now is None else now + _AHEAD
+    return [_checked_one(source, query, answer, latest) for query, answer in zip(queries, answers, strict=True)]
 
 
-def _checked_one(source: str, query: Query, answer: Any) -> Answer:
+def not_too_old(source: str, answer: Answer, now: datetime, max_age: float | None) -> Answer:
+    """The answer, or an error if it is older than `max_age` seconds (None: any age will do).
+
+    A pod whose own value is too old counts as one without a value, as long as others have one.
+    """
+    if max_age is None or isinstance(answer, AdapterError):
+        return answer
+    oldest = now - timedelta(seconds=max_age)
+    if isinstance(answer, PodSample) and answer.values:
+        young = {pod: value for pod, value in answer.values.items() if value.timestamp >= oldest}
+        newest = max(value.timestamp for value in answer.values.values())
+        if len(young) == len(answer.values):
+            return answer
+        return msgspec.structs.replace(answer, values=young) if young else _aged(source, now - newest, max_age)
+    return answer if answer.timestamp >= oldest else _aged(source, now - answer.timestamp, max_age)
+
+
+def _aged(source: str, age: timedelta, max_age: float) -> AdapterError:
+    seconds = int(age.total_seconds())
+    return AdapterError(f'source "{source}": sample is {seconds}s old, older than max_age {max_age:g}s', lasting=True)
+
+
+def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None) -> Answer:
     if isinstance(answer, AdapterError):
         return answer
     expected = _SAMPLE_OF[query.type]
     if type(answer) is not expected:
         return _bug(source, f"answered {type(answer).__name__} where {query.type} metrics need {expected.__name__}")
-    fault = _fault(answer)
+    fault = _fault(answer) or (None if latest is None else _premature(answer, latest))
     return answer if fault is None else _bug(source, f'answered {fault} for "{query.name}"')
 
 
@@ -57,6 +87,15 @@ def _fault(answer: Any) -> str | None:
     if isinstance(answer, ExternalSample):
         return _external_fault(answer)
     return _pods_fault(answer)
+
+
+def _premature(answer: Any, latest: datetime) -> str | None:
+    """A timestamp of the future: a clock that is wrong, or a number that is."""
+    times = [answer.timestamp]
+    if isinstance(answer, PodSample):
+        times += [value.timestamp for value in answer.values.values()]
+    newest = max(times)
+    return None if newest <= latest else f"the timestamp {newest.isoformat()}, which lies in the future,"
 
 
 def _external_fault(answer: Any) -> str | None:

@@ -7,28 +7,32 @@ import msgspec
 
 from hpad import settings
 from hpad.adapter import AdapterError, Answer, Context, Query
-from hpad.gather import contexts, plan, registry
-from hpad.gather.source import TIMEOUT_SECONDS, Observer, Source
+from hpad.gather import contexts, limits, plan, registry, report
+from hpad.gather.redact import Redactor
+from hpad.gather.source import Observer, Source
 from hpad.model.key import Key
+from hpad.model.terms import Fallback
 
 
 class _Opened(msgspec.Struct, frozen=True):
     """A source after start(): at work, or broken with a reason."""
 
+    settings: settings.SourceSettings
     offer: plan.Offer
     source: Source | None
     context: Context | None
     error: AdapterError | None
 
 
-def _unobserved(source: str, seconds: float, error: AdapterError | None) -> None:
+def _unobserved(source: str, seconds: float, error: AdapterError | None, /) -> None:
     """Nobody watches."""
 
 
 class Gatherer:
     """Answers the metrics of all HPAs from the configured sources.
 
-    `observer` is called after every call to a source, for telemetry. Use start() and aclose() in one event loop.
+    `observer` is called after every call to a source, for telemetry. `period` is the seconds from one reconcile of an
+    HPA to the next. Use start() and aclose() in one event loop.
     """
 
     def __init__(
@@ -38,13 +42,16 @@ class Gatherer:
         *,
         contexts: contexts.Contexts,
         observer: Observer = _unobserved,
+        period: float = limits.PERIOD,
     ) -> None:
         self._settings = tuple(sources)
         self._routes = tuple(routes)
         self._contexts = contexts
         self._observer = observer
+        self._period = period
         self._opened: dict[str, _Opened] = {}
         self._plan = plan.Plan(self._routes, ())
+        self._has_fallbacks = any(source.fallback is not None for source in sources)
 
     async def start(self) -> None:
         """Load and build the adapters. Never fails: a source that cannot be built answers with the reason."""
@@ -71,6 +78,19 @@ class Gatherer:
         """The sources that could not be built, and why."""
         return {name: each.error for name, each in self._opened.items() if each.error is not None}
 
+    def reports(self) -> list[report.Report]:
+        """How each source fares, in the order of the configuration."""
+        return [_reported(each) for each in self._opened.values()]
+
+    def fallback(self, query: Query) -> Fallback | None:
+        """What the configuration of the query's source says is to stand in for its metrics while they fail."""
+        if not self._has_fallbacks:
+            return None
+        try:
+            return self._opened[self._plan.source(query)].settings.fallback
+        except AdapterError:
+            return None
+
     async def gather(self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float) -> list[Answer]:
         """One answer per query, in order; an error among the queries is its own answer.
 
@@ -96,35 +116,51 @@ class Gatherer:
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
         context: Context | None = None
-        offer = plan.Offer(source=source.name, match=source.match)
+        offer = plan.Offer(source=source.name, match=source.match, namespaces=source.namespaces)
+        redact = Redactor(source.settings)
         try:
-            adapter = await asyncio.to_thread(registry.adapter_class, source.adapter)
-            offer = _offer(source, adapter.serves, registry.offered(source.name, adapter))
+            adapter = await registry.load(source.adapter)
+            offer = _offer(offer, adapter.serves, registry.offered(source.name, adapter))
             context = self._contexts(source.name, source.adapter)
             built = registry.instance(source, adapter, context)
-            offer = _offer(source, adapter.serves, registry.offered(source.name, built))
+            offer = _offer(offer, adapter.serves, registry.offered(source.name, built))
         except AdapterError as error:
             if context is not None:
                 await context.http.close()
-            return _broken(offer, error)
-        timeout = TIMEOUT_SECONDS if source.timeout is None else source.timeout.total_seconds()
+            return _broken(source, offer, AdapterError(redact(error.message), error.blame))
         working = Source(
-            source.name, built, clock=context.clock, log=context.log, observer=self._observer, timeout=timeout
+            source.name,
+            built,
+            clock=context.clock,
+            log=context.log,
+            observer=self._observer,
+            limits=limits.of(source, self._period),
+            redact=redact,
         )
-        return _Opened(offer, working, context, None)
+        return _Opened(source, offer, working, context, None)
 
 
 def _offer(
-    source: settings.SourceSettings, serves: frozenset[str], metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]
+    offer: plan.Offer, serves: frozenset[str], metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]
 ) -> plan.Offer:
-    return plan.Offer(source=source.name, serves=serves, metrics=metrics, match=source.match)
+    return msgspec.structs.replace(offer, serves=serves, metrics=metrics)
 
 
-def _broken(offer: plan.Offer, error: AdapterError) -> _Opened:
+def _broken(source: settings.SourceSettings, offer: plan.Offer, error: AdapterError) -> _Opened:
     named = f'source "{offer.source}"'
     message = error.message if error.message.startswith(named) else f"{named}: {error.message}"
     reason = message.removeprefix(f"{named}").lstrip(": ")
-    return _Opened(msgspec.structs.replace(offer, problem=reason), None, None, AdapterError(message, error.blame))
+    return _Opened(
+        source, msgspec.structs.replace(offer, problem=reason), None, None, AdapterError(message, error.blame)
+    )
+
+
+def _reported(opened: _Opened) -> report.Report:
+    name, adapter = opened.offer.source, opened.settings.adapter
+    if opened.source is not None:
+        return opened.source.report(adapter)
+    why = None if opened.error is None else opened.error.message
+    return report.Report(name=name, adapter=adapter, state=report.BROKEN, last_error=why)
 
 
 def _read(query: Query | AdapterError, asked: asyncio.Future[Answer] | AdapterError, deadline: float) -> Answer:

@@ -23,18 +23,23 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one source can answer.
 
     `serves` holds metric types, `metrics` patterns of the names its adapter answers without being told, or such
-    patterns by type; `match` holds the rules that the configuration gives instead. `problem`: why the source does not
-    work, None if it does.
+    patterns by type; `match` holds the rules that the configuration gives instead. `namespaces`: those whose
+    HPAs may use it, as patterns, empty for all. `problem`: why the source does not work, None if it does.
     """
 
     source: str
     serves: frozenset[str] = frozenset()
     metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ("*",)
     match: tuple[settings.Match, ...] = ()
+    namespaces: tuple[str, ...] = ()
     problem: str | None = None
 
+    def admits(self, query: Query) -> bool:
+        """Whether HPAs of the query's namespace may use the source at all."""
+        return _one_of(self.namespaces, query.namespace)
+
     def takes(self, query: Query) -> bool:
-        """Whether a query that no route names goes here."""
+        """Whether a query that no route names goes here, if the source admits it."""
         if self.match:
             return any(matches(rule, query) for rule in self.match)
         if query.type not in self.serves:
@@ -59,6 +64,8 @@ class Plan:
         offer = self._offers.get(name)
         if offer is None:
             raise AdapterError(f'a route sends {_named(query)} to source "{name}", which is not configured', "spec")
+        if not offer.admits(query):
+            raise AdapterError(f'source "{name}" is not offered to HPAs of namespace "{query.namespace}"', "spec")
         if offer.problem is None and query.type not in offer.serves:
             serves = ", ".join(sorted(offer.serves))
             raise AdapterError(f'source "{name}" serves {serves} metrics, it cannot answer {_named(query)}', "spec")
@@ -68,7 +75,11 @@ class Plan:
         return next((route.source for route in self._routes if matches(route.match, query)), None)
 
     def _offered(self, query: Query) -> str | None:
-        return next((offer.source for offer in self._offers.values() if offer.takes(query)), None)
+        """The first source that takes and admits the query; else the first that takes it, for the error to name."""
+        takers = [offer for offer in self._offers.values() if offer.takes(query)]
+        admitted = next((offer for offer in takers if offer.admits(query)), None)
+        chosen = admitted or next(iter(takers), None)
+        return None if chosen is None else chosen.source
 
     def _unserved(self, query: Query) -> str:
         sources = "; ".join(_described(offer) for offer in self._offers.values()) or "none"

@@ -4,7 +4,9 @@ Nothing is imported that no source uses. Whatever is wrong with an adapter or it
 becomes the answer to the queries of that source and to no others.
 """
 
+import asyncio
 import re
+import threading
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
@@ -21,6 +23,8 @@ _FIELD = re.compile(r"field `(?P<path>[^`]+)`$")
 _SECRET_FIELD = re.compile(r"pass|secret|token|key|auth|credential|header", re.IGNORECASE)
 _USER_INFO = re.compile(r"//[^/@\s'\"]*@")
 _LONGEST_VALUE = 80
+IMPORT_SECONDS = 10.0
+"""How long the import of an adapter may take."""
 
 
 def names() -> tuple[str, ...]:
@@ -45,6 +49,35 @@ def adapter_class(name: str) -> type[Adapter]:
     _check_class(name, value, loaded)
     adapter: type[Adapter] = loaded
     return adapter
+
+
+async def load(name: str, timeout: float = IMPORT_SECONDS) -> type[Adapter]:
+    """As `adapter_class`, in a thread of its own that may hang for ever: nobody waits for it, not even the end."""
+    loop = asyncio.get_running_loop()
+    loaded: asyncio.Future[type[Adapter] | AdapterError] = loop.create_future()
+
+    def settle(result: type[Adapter] | AdapterError) -> None:
+        if not loaded.done():
+            loaded.set_result(result)
+
+    def work() -> None:
+        try:
+            result: type[Adapter] | AdapterError = adapter_class(name)
+        except AdapterError as error:
+            result = error
+        try:
+            loop.call_soon_threadsafe(settle, result)
+        except RuntimeError:
+            return  # the loop has closed meanwhile: nobody waits any more
+
+    threading.Thread(target=work, name=f"import {name}", daemon=True).start()
+    await asyncio.wait({loaded}, timeout=timeout)
+    if not loaded.done():
+        raise AdapterError(f'adapter "{name}" was still being imported after {timeout:g}s', "bug")
+    found = loaded.result()
+    if isinstance(found, AdapterError):
+        raise found
+    return found
 
 
 def _check_class(name: str, value: str, loaded: Any) -> None:

@@ -1,26 +1,39 @@
 """One source at work: many HPAs ask, few calls are made, and what goes wrong stays here.
 
-Queries that arrive in one turn of the event loop, or while as many calls are under way as the source allows, make up
-one batch; equal ones are asked once. A waiting HPA that is cancelled takes nobody's answer away.
+Queries that arrive in one turn of the event loop, or while as many calls are under way or within a second as the source
+allows, make up one batch; equal ones are asked once, and what was answered a moment ago is answered again. A source
+that keeps failing is left alone for a while. A waiting HPA that is cancelled takes nobody's answer away.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
 from hpad.clock import Clock
-from hpad.gather import answers
+from hpad.gather import answers, breaker, call, pace, report, shelf
+from hpad.gather.limits import Limits
+from hpad.gather.redact import Redactor
 
-Observer = Callable[[str, float, AdapterError | None], None]
-"""Told of every call: the source's name, seconds, and the first error that is not an HPA author's (None: all well)."""
-
-TIMEOUT_SECONDS = 10.0
-CONCURRENCY = 4
 _FAREWELL_SECONDS = 2.0
+_ALONE = object()
+
+
+class Observer(Protocol):
+    """Told of every call: the source's name, seconds, and the first error that is not an HPA author's (else None)."""
+
+    def __call__(self, source: str, seconds: float, error: AdapterError | None, /) -> Any: ...
+
+
+class _Flight(NamedTuple):
+    """An answer on its way, and when it was asked for."""
+
+    began: float
+    future: asyncio.Future[Answer]
 
 
 class Source:
-    """Batches, limits and isolates the calls to one adapter instance. `timeout` is seconds per call."""
+    """Batches, limits, remembers and isolates the calls to one adapter instance."""
 
     def __init__(
         self,
@@ -30,28 +43,43 @@ class Source:
         clock: Clock,
         log: Log,
         observer: Observer,
-        timeout: float = TIMEOUT_SECONDS,
-        concurrency: int = CONCURRENCY,
+        limits: Limits | None = None,
+        redact: Redactor | None = None,
     ) -> None:
         self.name = name
         self._adapter = adapter
         self._clock = clock
         self._log = log
         self._observer = observer
-        self._timeout = timeout
-        self._concurrency = concurrency
+        self._limits = limits = limits or Limits()
+        self._caller = call.Caller(name, adapter, clock=clock, log=log, limits=limits, redact=redact or Redactor({}))
+        self._breaker = breaker.Breaker(name, limits.failures, limits.rest)
+        self._shelf = shelf.Shelf(limits.fresh, limits.period)
+        self._pace = pace.Pace(limits.rate)
+        self._tally = report.Tally()
         self._waiting: dict[Query, asyncio.Future[Answer]] = {}
+        self._flying: dict[Query, _Flight] = {}
         self._calls: set[asyncio.Task[None]] = set()
-        self._abandoned: set[asyncio.Task[list[Answer]]] = set()
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def ask(self, query: Query) -> asyncio.Future[Answer]:
         """The answer to come: it is always set in the end, and never to an exception. Wait for it, do not cancel it."""
-        loop = asyncio.get_running_loop()
+        now = self._clock.monotonic()
+        self._tally.asked += 1
         if self._closed:
-            closed: asyncio.Future[Answer] = loop.create_future()
-            closed.set_result(self._closing())
-            return closed
+            return _settled(self._closing())
+        if self._limits.fresh:
+            self._shelf.asked(query, self._group(query), now)
+        shared = self._shared(query, now)
+        if shared is not None:
+            self._tally.hits += 1
+            return shared
+        refusal = self._breaker.refusal(now)
+        if refusal is not None:
+            self._tally.erred(refusal, self._clock.now())
+            return _settled(refusal)
+        loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._dispatch)
         future = self._waiting.get(query)
@@ -59,13 +87,18 @@ class Source:
             future = self._waiting[query] = loop.create_future()
         return future
 
+    def report(self, adapter: str) -> report.Report:
+        """How it fares; `adapter` is the adapter's name."""
+        self._tally.retries = self._caller.retries
+        return self._tally.report(self.name, adapter, self._breaker.state)
+
     async def aclose(self) -> None:
         """Answer whoever still waits with an error, end all calls, and close the adapter."""
         self._closed = True
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            future.set_result(self._closing())
-        tasks = self._calls | self._abandoned
+        if self._timer is not None:
+            self._timer.cancel()
+        self._turn_away(self._closing())
+        tasks = self._calls | self._caller.abandoned
         for task in tasks:
             task.cancel()
         farewell = asyncio.create_task(self._close_adapter())
@@ -74,64 +107,100 @@ class Source:
             farewell.cancel()
             self._log.warning("the adapter did not close in time", source=self.name)
 
-    def _dispatch(self) -> None:
-        if not self._waiting or len(self._calls) >= self._concurrency:
-            return
-        batch, self._waiting = self._waiting, {}
-        call = asyncio.create_task(self._call(batch), name=f"source {self.name}")
-        self._calls.add(call)
-        call.add_done_callback(self._finished)
+    def _shared(self, query: Query, now: float) -> asyncio.Future[Answer] | None:
+        """What another HPA got a moment ago, or is about to get."""
+        held = self._shelf.get(query, now)
+        if held is not None:
+            return _settled(answers.not_too_old(self.name, held, self._clock.now(), self._limits.max_age))
+        flight = self._flying.get(query)
+        return flight.future if flight is not None and self._shelf.is_fresh(flight.began, now) else None
 
-    def _finished(self, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
+    def _group(self, query: Query) -> Hashable:
+        """What shares a call with the query, as the adapter sees it; a query on its own if it does not say."""
+        group = getattr(self._adapter, "group", None)
+        if group is None:
+            return _ALONE, query
+        try:
+            found: Hashable = group(query)
+            hash(found)
+        except Exception:  # noqa: BLE001 - code of others: then the query is alone
+            return _ALONE, query
+        return found
+
+    def _dispatch(self) -> None:
+        if not self._waiting or self._closed or len(self._calls) >= self._limits.concurrency:
+            return
+        now = self._clock.monotonic()
+        refusal = self._breaker.refusal(now)
+        if refusal is not None:
+            self._turn_away(refusal)
+            return
+        delay = self._pace.take(now)
+        if delay:
+            if self._timer is None or self._timer.when() <= asyncio.get_running_loop().time():
+                self._timer = asyncio.get_running_loop().call_later(delay, self._dispatch)
+            return
+        self._depart(now)
+
+    def _depart(self, now: float) -> None:
+        """Make a call for all who wait, and for those of their groups who are about to come."""
+        batch, self._waiting = self._waiting, {}
+        trial = self._breaker.begin()
+        if self._limits.fresh and not trial:
+            loop = asyncio.get_running_loop()
+            for query in self._mates(batch, now):
+                batch.setdefault(query, loop.create_future())
+        self._flying.update((query, _Flight(now, future)) for query, future in batch.items())
+        departed = asyncio.create_task(self._call(batch, now, trial=trial), name=f"source {self.name}")
+        self._calls.add(departed)
+        departed.add_done_callback(self._arrived)
+
+    def _mates(self, batch: dict[Query, asyncio.Future[Answer]], now: float) -> list[Query]:
+        groups = {self._group(query) for query in batch}
+        return [mate for group in groups for mate in self._shelf.mates(group, now) if mate not in self._flying]
+
+    def _arrived(self, departed: asyncio.Task[None]) -> None:
+        self._calls.discard(departed)
         self._dispatch()
 
-    async def _call(self, batch: dict[Query, asyncio.Future[Answer]]) -> None:
-        started = self._clock.monotonic()
+    async def _call(self, batch: dict[Query, asyncio.Future[Answer]], began: float, *, trial: bool) -> None:
+        queries = tuple(batch)
         given: list[Answer] = [self._closing()] * len(batch)
         try:
-            given = await self._attempt(tuple(batch))
-            self._observer(self.name, self._clock.monotonic() - started, _failure(given))
+            given = await self._caller.call(queries, retries=0 if trial else self._limits.retries)
+            self._learn(queries, given, began)
         finally:
-            for future, answer in zip(batch.values(), given, strict=True):
-                future.set_result(answer)
+            for query, answer in zip(queries, given, strict=True):
+                flight = self._flying.get(query)
+                if flight is not None and flight.future is batch[query]:
+                    del self._flying[query]
+                batch[query].set_result(answer)
 
-    async def _attempt(self, queries: Sequence[Query]) -> list[Answer]:
-        """One call. An adapter that does not even heed its cancellation is left behind, so that it delays nobody."""
-        task = asyncio.create_task(self._answer(queries), name=f"adapter {self.name}")
-        try:
-            await asyncio.wait({task}, timeout=self._timeout)
-        finally:
-            if not task.done():
-                self._abandon(task)
-        if not task.done():
-            return [AdapterError(f'source "{self.name}" did not answer within {self._timeout:g}s')] * len(queries)
-        if task.cancelled():
-            return [AdapterError(f'source "{self.name}" cancelled its own call', "bug")] * len(queries)
-        return task.result()
+    def _learn(self, queries: Sequence[Query], given: list[Answer], began: float) -> None:
+        """What a call says of the source; samples are kept, and those that are too old become errors."""
+        now, moment = self._clock.monotonic(), self._clock.now()
+        failure = _failure(given)
+        self._tally.called(now - began)
+        self._observer(self.name, now - began, failure)
+        alive = any(not isinstance(answer, AdapterError) or answer.blame == "spec" for answer in given)
+        self._tally.failing = not alive
+        if alive:
+            self._breaker.succeeded()
+        elif isinstance(failure, call.HeldUp):
+            self._breaker.trip(now, failure)
+        elif failure is not None:
+            self._breaker.failed(now, failure)
+        for index, (query, answer) in enumerate(zip(queries, given, strict=True)):
+            if not isinstance(answer, AdapterError):
+                self._shelf.put(query, answer, began)
+                given[index] = answer = answers.not_too_old(self.name, answer, moment, self._limits.max_age)
+            if isinstance(answer, AdapterError):
+                self._tally.erred(answer, moment)
 
-    async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
-        try:
-            return answers.checked(self.name, queries, await self._adapter.answer(queries))
-        except AdapterError as error:
-            return [error] * len(queries)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: whatever it raises ends here
-            return [self._raised(error)] * len(queries)
-
-    def _raised(self, error: BaseException) -> AdapterError:
-        """Where the bug is, without the exception's own text: it may hold a URL with a password in it."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
-        kind = type(error).__name__
-        self._log.error("the adapter raised an exception", source=self.name, exception=kind, at=place)
-        return AdapterError(f'source "{self.name}" failed with {kind}, a bug of its adapter', "bug")
-
-    def _abandon(self, task: asyncio.Task[list[Answer]]) -> None:
-        task.cancel()
-        self._abandoned.add(task)
-        task.add_done_callback(self._abandoned.discard)
+    def _turn_away(self, error: AdapterError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_result(error)
 
     async def _close_adapter(self) -> None:
         try:
@@ -141,6 +210,12 @@ class Source:
 
     def _closing(self) -> AdapterError:
         return AdapterError(f'source "{self.name}" is shutting down')
+
+
+def _settled(answer: Answer) -> asyncio.Future[Answer]:
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    future.set_result(answer)
+    return future
 
 
 def _failure(given: Sequence[Answer]) -> AdapterError | None:

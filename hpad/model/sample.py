@@ -75,13 +75,14 @@ class AdapterError(Exception):
 
     `blame` says whose fault it is: "spec" (the HPA asks for something impossible), "source" (the metric source failed),
     "cluster" (the API server failed) or "bug". The message appears in the HPA's condition and event: it names what was
-    asked of whom, and never holds a secret.
+    asked of whom, and never holds a secret. `lasting`: asking again at once is of no use (wrong credentials, say).
     """
 
-    def __init__(self, message: str, blame: str = "source") -> None:
+    def __init__(self, message: str, blame: str = "source", *, lasting: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.blame = blame
+        self.lasting = lasting
 
     def __repr__(self) -> str:
         return f"AdapterError({self.message!r}, blame={self.blame!r})"

@@ -1,7 +1,7 @@
-"""The read-only windows over HTTP: /metrics, /livez, /readyz, /api/hpas and a page for people."""
+"""The read-only windows over HTTP: /metrics, /livez, /readyz, /api/hpas, /api/sources and a page for people."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from aiohttp import web
@@ -17,7 +17,7 @@ class ServeError(Exception):
 
 class Server:
     """Listens once started; `url` then says where. `unready` gives the reasons why hpad is not ready, none if it is;
-    `troubles` what else people should know, for the page.
+    `troubles` what else people should know, for the page; `reports` how the metric sources fare.
 
     Everything here only reads; there is nothing to authenticate for, and the default is to listen on loopback.
     """
@@ -31,6 +31,7 @@ class Server:
         telemetry: Telemetry,
         unready: Callable[[], list[str]],
         troubles: Callable[[], list[str]] = list,
+        reports: Callable[[], Sequence[object]] = tuple,
     ) -> None:
         self._address = address
         self._source = source
@@ -38,6 +39,7 @@ class Server:
         self._telemetry = telemetry
         self._unready = unready
         self._troubles = troubles
+        self._reports = reports
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -49,6 +51,7 @@ class Server:
                 web.get("/", self._page),
                 web.get("/api/hpas", self._hpas),
                 web.get("/api/hpas/{namespace}/{name}", self._hpa),
+                web.get("/api/sources", self._sources),
                 web.get("/metrics", self._metrics),
                 web.get("/livez", self._livez),
                 web.get("/readyz", self._readyz),
@@ -84,6 +87,9 @@ class Server:
             if hpa.metadata.key == wanted:
                 return _json(hpas.row(hpa, self._store))
         raise web.HTTPNotFound(text=f"no HPA {'/'.join(wanted)} here\n")
+
+    async def _sources(self, request: web.Request) -> web.Response:
+        return _json(self._reports())
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=await self._telemetry.exposition(), headers={"Content-Type": CONTENT_TYPE})

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import virtual
 
 from hpad import testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, ExternalSample, Query
+from hpad.gather.limits import Limits
 from hpad.gather.source import Source
 
 A, B, C = (testing.external(name) for name in "abc")
@@ -37,10 +39,11 @@ class Scripted:
         self.closed = True
 
 
-def opened(adapter: Scripted, observed: list | None = None, **limits: float) -> Source:
+def opened(adapter: Scripted, observed: list | None = None, **limits: Any) -> Source:
     return Source(
         "mine", adapter, clock=virtual.VirtualClock(), log=structlog.get_logger(),
-        observer=lambda *call: observed.append(call) if observed is not None else None, **limits,
+        observer=lambda *call: observed.append(call) if observed is not None else None,
+        limits=Limits(**{"budget": 100.0, "fresh": 0.0, "retries": 0, **limits}),
     )  # fmt: skip
 
 

@@ -1,0 +1,122 @@
+"""One call to an adapter, whatever it does: timeouts, retries, and what is made of exceptions and of nonsense."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
+from hpad.clock import Clock
+from hpad.gather import answers, steps
+from hpad.gather.limits import Limits
+from hpad.gather.redact import Redactor
+
+HOLDS_UP_SECONDS = 1.0
+"""How long an adapter may keep everybody from being served."""
+_BACKOFF_SECONDS = 0.2
+_JITTER = random.Random()
+
+
+class HeldUp(AdapterError):
+    """The adapter kept the event loop to itself: a harm to all, and the answer to none."""
+
+
+class Caller:
+    """Calls one adapter instance and gives one believable answer per query, never an exception (but a cancellation).
+
+    `name` is the source's. `redact` is applied to whatever an error says.
+    """
+
+    def __init__(
+        self, name: str, adapter: Adapter, *, clock: Clock, log: Log, limits: Limits, redact: Redactor
+    ) -> None:
+        self._name = name
+        self._adapter = adapter
+        self._clock = clock
+        self._log = log
+        self._limits = limits
+        self._redact = redact
+        self._abandoned: set[asyncio.Task[list[Answer]]] = set()
+        self.retries = 0
+
+    @property
+    def abandoned(self) -> frozenset[asyncio.Task[list[Answer]]]:
+        """Attempts that were given up and have not ended yet."""
+        return frozenset(self._abandoned)
+
+    async def call(self, queries: Sequence[Query], *, retries: int) -> list[Answer]:
+        """Ask; ask again, soon, what failed through no fault of the HPA. Ends within the limits' budget."""
+        end = self._clock.monotonic() + self._limits.budget
+        given = await self._attempt(queries, self._limits.timeout)
+        for turn in range(retries):
+            again = [index for index, answer in enumerate(given) if _passing(answer)]
+            pause = _BACKOFF_SECONDS * 2**turn * (0.5 + _JITTER.random())
+            left = end - self._clock.monotonic() - pause
+            if not again or left <= pause:
+                break
+            await self._clock.sleep(pause)
+            self.retries += 1
+            answers_again = await self._attempt([queries[index] for index in again], min(left, self._limits.timeout))
+            for index, answer in zip(again, answers_again, strict=True):
+                given[index] = answer
+        return given
+
+    async def _attempt(self, queries: Sequence[Query], timeout: float) -> list[Answer]:
+        """One attempt. An adapter that does not even heed its cancellation is left behind, so that it delays nobody."""
+        task = asyncio.create_task(self._answer(queries), name=f"adapter {self._name}")
+        try:
+            await asyncio.wait({task}, timeout=timeout)
+        finally:
+            if not task.done():
+                self._abandon(task)
+        if not task.done():
+            late = AdapterError(f'source "{self._name}" did not answer within {self._limits.timeout:g}s', lasting=True)
+            return [late] * len(queries)
+        if task.cancelled():
+            return [AdapterError(f'source "{self._name}" cancelled its own call', "bug")] * len(queries)
+        return [self._readable(answer) for answer in task.result()]
+
+    async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
+        stepped = steps.Stepped(self._ask(queries), self._clock.monotonic)
+        try:
+            given = await stepped
+            checked = answers.checked(self._name, queries, given, self._clock.now())
+        except AdapterError as error:
+            checked = [error] * len(queries)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: whatever it raises ends here
+            checked = [self._raised(error)] * len(queries)
+        return checked if stepped.longest < HOLDS_UP_SECONDS else [self._held_up(stepped.longest)] * len(queries)
+
+    async def _ask(self, queries: Sequence[Query]) -> list[Answer]:
+        return await self._adapter.answer(queries)
+
+    def _held_up(self, seconds: float) -> AdapterError:
+        what = f'source "{self._name}" held up all of hpad for {seconds:.1f}s, a bug of its adapter'
+        self._log.error(what, source=self._name)
+        return HeldUp(what, "bug", lasting=True)
+
+    def _raised(self, error: BaseException) -> AdapterError:
+        """Where the bug is, without the exception's own text: it may hold a URL with a password in it."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+        kind = type(error).__name__
+        self._log.error("the adapter raised an exception", source=self._name, exception=kind, at=place)
+        return AdapterError(f'source "{self._name}" failed with {kind}, a bug of its adapter', "bug")
+
+    def _readable(self, answer: Answer) -> Answer:
+        """An error without secrets; the very same object where there was none in it."""
+        if not isinstance(answer, AdapterError):
+            return answer
+        text = self._redact(answer.message)
+        return answer if text == answer.message else AdapterError(text, answer.blame, lasting=answer.lasting)
+
+    def _abandon(self, task: asyncio.Task[list[Answer]]) -> None:
+        task.cancel()
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+
+
+def _passing(answer: Answer) -> bool:
+    """Whether the next attempt may well succeed."""
+    return isinstance(answer, AdapterError) and answer.blame in ("source", "cluster") and not answer.lasting

@@ -1,0 +1,40 @@
+"""What a source must not say: the secrets of its configuration, should an adapter let one slip into an error."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_SECRET = re.compile(r"pass(word|phrase)?|secret|token|credential|authorization|cookie|api.?key|headers", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
+_USER_INFO = re.compile(r"//[^/@\s'\"]*@")
+_SHORTEST = 4
+_LONGEST_TEXT = 1000
+_HIDDEN = "***"
+
+
+class Redactor:
+    """Made from a source's settings; replaces in texts what nobody must read, and cuts them to a bearable length."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        found = {secret for secret in _secrets(settings, hidden=False) if len(secret) >= _SHORTEST}
+        self._secrets = sorted(found, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        text = _USER_INFO.sub(f"//{_HIDDEN}@", text)
+        return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+
+
+def _secrets(value: Any, *, hidden: bool) -> Iterator[str]:
+    """The texts below a field with a telling name; a field that only says where a secret lies is none."""
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            elsewhere = _ELSEWHERE.search(str(name)) is not None
+            yield from _secrets(entry, hidden=not elsewhere and (hidden or _SECRET.search(str(name)) is not None))
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _secrets(entry, hidden=hidden)
+    elif hidden and isinstance(value, str):
+        yield value
+        yield from value.split()  # "Bearer abc": an error may hold the second word alone

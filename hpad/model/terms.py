@@ -1,0 +1,161 @@
+"""What an HPA's author, or whoever configures a source, wants beyond the API: what to do while a metric fails, and
+from which value on it counts as activity. Without either, everything is as in Kubernetes.
+
+| annotation of the HPA              | value                      | meaning                                         |
+| ---------------------------------- | -------------------------- | ----------------------------------------------- |
+| `hpad.io/fallback`                 | POLICY, or METRIC=POLICY,… | what stands in for a metric without a sample    |
+| `hpad.io/failure-duration-seconds` | whole number, default 180  | how long it must have failed before that        |
+| `hpad.io/activation`               | NUMBER, or METRIC=NUMBER,… | where minReplicas is 0: above it, and only      |
+|                                    |                            | above it, there is work to do (Object, External)|
+
+| POLICY          | while the metric fails                                                                       |
+| --------------- | -------------------------------------------------------------------------------------------- |
+| `hold`          | as Kubernetes: no scale-down, and nothing at all if no other metric works                     |
+| `replicas:N`    | the metric asks for N replicas; the largest proposal wins, min, max and behavior hold         |
+| `last-good:AGE` | the metric asks, at once, for what it asked for last, for no longer than AGE ("10m")          |
+| `ignore`        | the others decide alone, also on a scale-down; as hold if there is none                       |
+
+A policy may end in ` after DURATION` ("replicas:5 after 60s"), in place of the failure duration. `replicas` follows
+KEP-5679 (`fallback.replicas`, `failureDurationSeconds`), for metrics of all types; the others go beyond it. The same
+policies can be given to a source (`fallback:`); the HPA's own come first. None of them hides the failure.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from hpad.model import duration
+from hpad.model.quantity import QuantityError, parse_milli
+
+T = TypeVar("T")
+
+FALLBACK: Final = "hpad.io/fallback"
+FAILURE_DURATION: Final = "hpad.io/failure-duration-seconds"
+ACTIVATION: Final = "hpad.io/activation"
+
+HOLD: Final = "hold"
+REPLICAS: Final = "replicas"
+LAST_GOOD: Final = "last-good"
+IGNORE: Final = "ignore"
+DEFAULT_AFTER: Final = timedelta(seconds=180)
+
+_POLICY = re.compile(r"(?P<kind>[a-z-]+)(:(?P<value>[^ ]+))?( after (?P<after>[^ ]+))?")
+_FORMS: Final = "hold, ignore, replicas:N or last-good:AGE, such as replicas:5 or last-good:10m"
+_MOST: Final = 2**31 - 1
+
+
+class Fallback(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy. `after` None: the failure duration (for last-good: at once)."""
+
+    kind: str
+    replicas: int = 0
+    age: timedelta = timedelta()
+    after: timedelta | None = None
+
+    def __str__(self) -> str:
+        value = {REPLICAS: f":{self.replicas}", LAST_GOOD: f":{duration.write(self.age)}"}.get(self.kind, "")
+        return f"{self.kind}{value}" + ("" if self.after is None else f" after {duration.write(self.after)}")
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """Those of one metric. `activation` is in milli-units."""
+
+    fallback: Fallback | None = None
+    activation: int | None = None
+
+
+class Read(NamedTuple):
+    """The terms of each metric, in order (empty: none at all), and what is wrong with the annotations, if anything."""
+
+    terms: tuple[Terms, ...]
+    flaw: str | None
+
+
+NOTHING: Final = Read((), None)
+
+
+def of(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> Read:
+    """What the annotations say about the metrics of those names. Never raises: a wrong annotation says nothing."""
+    if not annotations:
+        return NOTHING
+    fallback, activation = annotations.get(FALLBACK), annotations.get(ACTIVATION)
+    if fallback is None and activation is None:
+        return NOTHING
+    return _read(fallback, annotations.get(FAILURE_DURATION), activation, tuple(metrics))
+
+
+def parse(text: str) -> Fallback:
+    """One policy; raises ValueError that says what would be right."""
+    found = _POLICY.fullmatch(text.strip())
+    kind, value, after = found.group("kind", "value", "after") if found else ("", None, None)
+    takes = {HOLD: False, IGNORE: False, REPLICAS: True, LAST_GOOD: True}
+    if takes.get(kind) is not (value is not None):
+        raise ValueError(f"{text!r} is not one of {_FORMS}")
+    held = None if after is None else _duration(after)
+    if kind == REPLICAS:
+        return Fallback(kind=kind, replicas=_count(value or "", 1, _MOST), after=held)
+    age = _duration(value) if value is not None else timedelta()
+    return Fallback(kind=kind, age=age, after=held)
+
+
+@functools.lru_cache(4096)
+def _read(fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]) -> Read:
+    flaws: list[str] = []
+
+    def said(name: str, text: str | None, one: Callable[[str], T]) -> dict[str, T]:
+        try:
+            return {} if text is None else _by_metric(text, one, metrics)
+        except ValueError as error:
+            flaws.append(f"annotation {name}: {error}")
+            return {}
+
+    after = said(FAILURE_DURATION, failure, lambda text: timedelta(seconds=_count(text, 0, 10**9)))
+    fallbacks, thresholds = said(FALLBACK, fallback, parse), said(ACTIVATION, activation, _threshold)
+    terms = tuple(
+        Terms(fallback=_timed(fallbacks.get(name), after.get(name)), activation=thresholds.get(name))
+        for name in metrics
+    )
+    return Read(terms if fallbacks or thresholds else (), "; ".join(flaws) or None)
+
+
+def _by_metric(text: str, one: Callable[[str], T], metrics: tuple[str, ...]) -> dict[str, T]:
+    """The value for each metric: of its own name, else the one without a name."""
+    named: dict[str, T] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().rpartition("=")
+        if equals and name not in metrics:
+            raise ValueError(
+                f"there is no metric {name!r} here; there are {', '.join(dict.fromkeys(metrics)) or 'none'}"
+            )
+        named[name] = one(value)
+    return {name: named[name] if name in named else named[""] for name in metrics if name in named or "" in named}
+
+
+def _timed(fallback: Fallback | None, after: timedelta | None) -> Fallback | None:
+    if fallback is None or after is None or fallback.after is not None or fallback.kind == LAST_GOOD:
+        return fallback
+    return msgspec.structs.replace(fallback, after=after)
+
+
+def _threshold(text: str) -> int:
+    try:
+        return parse_milli(text)
+    except QuantityError:
+        raise ValueError(f"{text!r} is not a number such as 5 or 500m") from None
+
+
+def _duration(text: str) -> timedelta:
+    parsed = duration.parse(text)
+    if parsed < timedelta(0):
+        raise ValueError(f"{text!r} is negative: a duration such as 3m is needed")
+    return parsed
+
+
+def _count(text: str, low: int, high: int) -> int:
+    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+        raise ValueError(f"{text!r} is not a whole number of {low} or more")
+    return int(text)
