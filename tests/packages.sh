@@ -2,19 +2,28 @@
 # Installs the Debian packages that the tests use, where that is possible: as root, on Debian. Elsewhere the tests that
 # need them are skipped, each with its reason.
 set -eu
+cd "$(dirname "$0")/.."
 
-wanted="prometheus rabbitmq-server redis-server systemd"
+wanted="prometheus rabbitmq-server redis-server"
+# Debian's kubectl is installed only where there is none yet; another one stays, and Debian's is unpacked beside the tests.
+beside=.cache/kubectl-debian
+unpack=""
+if ! command -v kubectl >/dev/null 2>&1; then
+    wanted="$wanted kubernetes-client"
+elif ! dpkg-query -W -f='${Status}' kubernetes-client 2>/dev/null | grep -q 'install ok installed'; then
+    [ -x "$beside/usr/bin/kubectl" ] || unpack=kubernetes-client
+fi
 missing=""
 for package in $wanted; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+[ -n "$missing$unpack" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-    echo "not installed:$missing (the tests that need them are skipped; as root on Debian they would be installed)"
+    echo "not installed:$missing $unpack (the tests that need them are skipped; as root on Debian they would be installed)"
     exit 0
 fi
-echo "installing:$missing"
+echo "installing:$missing $unpack"
 export DEBIAN_FRONTEND=noninteractive
 # Packages that start a service when installed must not: the tests start their own, on loopback.
 policy=/usr/sbin/policy-rc.d
@@ -24,5 +33,11 @@ if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
 fi
 apt-get update -qq
-# shellcheck disable=SC2086  # a list of words
-apt-get install -qq -y --no-install-recommends $missing > /dev/null
+if [ -n "$missing" ]; then
+    # shellcheck disable=SC2086  # a list of words
+    apt-get install -qq -y --no-install-recommends $missing > /dev/null
+fi
+if [ -n "$unpack" ]; then
+    mkdir -p "$beside"
+    (cd "$beside" && apt-get download -qq "$unpack" 2> /dev/null && dpkg-deb -x "$unpack"_*.deb . && rm -f ./*.deb)
+fi

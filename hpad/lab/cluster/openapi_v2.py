@@ -9,7 +9,9 @@ from typing import Final
 from hpad.lab.cluster import openapi
 from hpad.lab.cluster.resources import Registry
 
-MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+ASKED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""What is answered: clients ask under a name that is no valid media type."""
 _GROUP_VERSION_KIND: Final = "x-kubernetes-group-version-kind"
 
 

@@ -1,7 +1,7 @@
-"""Reads the protobuf bodies that kubectl's typed clients send (`kubectl autoscale`): HPAs in v1 and v2 only.
+"""Reads the protobuf bodies that kubectl's typed clients send (`kubectl autoscale`, `kubectl create`).
 
-Field numbers are those of k8s.io/api/autoscaling/{v1,v2}/generated.proto and of the apimachinery's metav1. What a
-command line cannot say (status, owner references, managed fields) is left out.
+Field numbers are those of generated.proto in k8s.io/api/{autoscaling,apps,core} and of the apimachinery's metav1. What
+a command line cannot say (status, owner references, managed fields) is left out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,11 @@ MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 
 _Schema = Mapping[int, tuple[str, Any]]
-"""Field number to JSON name and type: a schema, "text", "int", "quantity", "map", or a list of one of these."""
+"""Field number to JSON name and type: a schema, "text", "int", "nonzero", "quantity", "map",
+"int-or-text", or a list of one of these."""
 
 _QUANTITY: _Schema = {1: ("string", "text")}
+_EITHER: _Schema = {1: ("isText", "int"), 2: ("int", "int"), 3: ("text", "text")}
 _ENTRY: _Schema = {1: ("key", "text"), 2: ("value", "text")}
 _METADATA: _Schema = {
     1: ("name", "text"),
@@ -60,9 +62,39 @@ _BEHAVIOR: _Schema = {1: ("scaleUp", _RULES), 2: ("scaleDown", _RULES)}
 _SPEC: _Schema = {1: ("scaleTargetRef", _REFERENCE), 2: ("minReplicas", "int"), 3: ("maxReplicas", "int")}
 _V2: _Schema = {**_SPEC, 4: ("metrics", [_METRIC]), 5: ("behavior", _BEHAVIOR)}
 _V1: _Schema = {**_SPEC, 4: ("targetCPUUtilizationPercentage", "int")}
+_PORT: _Schema = {1: ("name", "text"), 2: ("hostPort", "nonzero"), 3: ("containerPort", "int"), 4: ("protocol", "text")}
+_VARIABLE: _Schema = {1: ("name", "text"), 2: ("value", "text")}
+_CONTAINER_SPEC: _Schema = {
+    1: ("name", "text"),
+    2: ("image", "text"),
+    3: ("command", ["text"]),
+    4: ("args", ["text"]),
+    6: ("ports", [_PORT]),
+    7: ("env", [_VARIABLE]),
+}
+_TEMPLATE: _Schema = {1: ("metadata", _METADATA), 2: ("spec", {2: ("containers", [_CONTAINER_SPEC])})}
+_DEPLOYMENT: _Schema = {1: ("replicas", "int"), 2: ("selector", _SELECTOR), 3: ("template", _TEMPLATE)}
+_SERVICE_PORT: _Schema = {
+    1: ("name", "text"),
+    2: ("protocol", "text"),
+    3: ("port", "int"),
+    4: ("targetPort", "int-or-text"),
+    5: ("nodePort", "nonzero"),
+}
+_SERVICE: _Schema = {
+    1: ("ports", [_SERVICE_PORT]),
+    2: ("selector", "map"),
+    3: ("clusterIP", "text"),
+    4: ("type", "text"),
+    10: ("externalName", "text"),
+}
 _KNOWN: Mapping[tuple[str, str], _Schema] = {
     ("autoscaling/v1", "HorizontalPodAutoscaler"): {1: ("metadata", _METADATA), 2: ("spec", _V1)},
     ("autoscaling/v2", "HorizontalPodAutoscaler"): {1: ("metadata", _METADATA), 2: ("spec", _V2)},
+    ("apps/v1", "Deployment"): {1: ("metadata", _METADATA), 2: ("spec", _DEPLOYMENT)},
+    ("v1", "ConfigMap"): {1: ("metadata", _METADATA), 2: ("data", "map")},
+    ("v1", "Namespace"): {1: ("metadata", _METADATA)},
+    ("v1", "Service"): {1: ("metadata", _METADATA), 2: ("spec", _SERVICE)},
 }
 _TYPE_META: _Schema = {1: ("apiVersion", "text"), 2: ("kind", "text")}
 
@@ -93,18 +125,21 @@ def _message(schema: _Schema, raw: bytes) -> Object:
         elif kind == "map":
             entry = _message(_ENTRY, value)
             found.setdefault(name, {})[entry.get("key", "")] = entry.get("value", "")
-        elif (read := _value(kind, value)) != "":  # Go writes empty texts; in JSON they are absent
+        elif (read := _value(kind, value)) != "" and (kind, read) != ("nonzero", 0):  # Go writes what JSON omits
             found[name] = read
     return found
 
 
 def _value(kind: Any, value: Any) -> Any:
-    if kind == "int":
+    if kind in ("int", "nonzero"):
         return value - (1 << 64) if value >= 1 << 63 else value
     if kind == "text":
         return value.decode()
     if kind == "quantity":
         return _message(_QUANTITY, value).get("string", "0")
+    if kind == "int-or-text":
+        either = _message(_EITHER, value)
+        return either.get("text", "") if either.get("isText") else either.get("int", 0)
     return _message(kind, value)
 
 

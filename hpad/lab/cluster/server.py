@@ -109,7 +109,7 @@ class Server:
             document = openapi.answer(self.registry, parts[2:])
             return _not_found_page() if document is None else web.json_response(document)
         accept = request.headers.get("Accept", "")
-        if parts == ["openapi", "v2"] and openapi_v2.MEDIA_TYPE in accept:
+        if parts == ["openapi", "v2"] and openapi_v2.ASKED in accept:
             return web.Response(body=openapi_v2.encoded(self.registry), headers={"Content-Type": openapi_v2.MEDIA_TYPE})
         if parts == ["openapi", "v2"]:
             return web.json_response(openapi_v2.document(self.registry))

@@ -14,44 +14,46 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `wide` ones are shown by `-o wide` only."""
+    """A column; `wide` ones are shown by `-o wide` only, the cell of a `timed` one is told what time it is."""
 
     name: str
-    cell: Callable[[Object], Any]
+    cell: Callable[..., Any]
     wide: bool = False
     type: str = "string"
+    timed: bool = False
 
 
 def table(
     resource: Resource, objects: Iterable[Object], metadata: Mapping[str, Any], now: datetime, include: str = ""
 ) -> Object:
     """A meta.k8s.io/v1 Table; `include` is the query's includeObject: Metadata (default), Object or None."""
-    columns = _COLUMNS.get(resource.kind, ())
+    columns = _columns(resource.kind)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(metadata),
-        "columnDefinitions": [
-            _definition("Name", "name"),
-            *(_definition(each.name, "", int(each.wide), each.type) for each in columns if not each.wide),
-            _definition("Age", ""),
-            *(_definition(each.name, "", int(each.wide), each.type) for each in columns if each.wide),
-        ],
+        "columnDefinitions": [_definition(each) for each in columns],
         "rows": [_row(columns, obj, now, include) for obj in objects],
     }
 
 
-def _definition(name: str, form: str, priority: int = 0, kind: str = "string") -> Object:
-    return {"name": name, "type": kind, "format": form, "description": "", "priority": priority}
+def _columns(kind: str) -> tuple[Column, ...]:
+    """All columns of a kind: name and age stand around those of the table below, but for events."""
+    own = _COLUMNS.get(kind, ())
+    if kind == "Event":
+        return own
+    narrow, wide = (tuple(each for each in own if each.wide is which) for which in (False, True))
+    return (_NAME, *narrow, _AGE, *wide)
+
+
+def _definition(column: Column) -> Object:
+    form = "name" if column.name == "Name" else ""
+    shown = {"name": column.name, "type": column.type, "format": form}
+    return {**shown, "description": "", "priority": int(column.wide)}
 
 
 def _row(columns: Iterable[Column], obj: Object, now: datetime, include: str) -> Object:
-    cells = [
-        obj["metadata"]["name"],
-        *(each.cell(obj) for each in columns if not each.wide),
-        age(obj["metadata"].get("creationTimestamp"), now),
-        *(each.cell(obj) for each in columns if each.wide),
-    ]
+    cells = [each.cell(obj, now) if each.timed else each.cell(obj) for each in columns]
     return {"cells": cells, "object": None if include == "None" else obj if include == "Object" else partial(obj)}
 
 
@@ -111,8 +113,11 @@ def _pod_status(pod: Object) -> str:
     return pods.phase(pod)
 
 
-def _restarts(pod: Object) -> str:
-    return str(sum(each.get("restartCount", 0) for each in _statuses(pod)))
+def _restarts(pod: Object, now: datetime) -> str:
+    count = sum(each.get("restartCount", 0) for each in _statuses(pod))
+    ended = [selectors.read_path(each, "lastState.terminated.finishedAt") for each in _statuses(pod)]
+    last = max(filter(None, ended), default=None)
+    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
 
 
 def _containers(field: str) -> Callable[[Object], str]:
@@ -141,10 +146,42 @@ def _involved(event: Object) -> str:
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
 
 
+def _first_seen(event: Object, now: datetime) -> str:
+    return age(event.get("firstTimestamp") or event.get("eventTime"), now)
+
+
+def _last_seen(event: Object, now: datetime) -> str:
+    return age(event.get("lastTimestamp") or event.get("eventTime"), now)
+
+
+def _source(event: Object) -> str:
+    source = event.get("source") or {}
+    return ", ".join(filter(None, (source.get("component"), source.get("host"))))
+
+
+def _ports(service: Object) -> str:
+    held = (service.get("spec") or {}).get("ports") or []
+    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in held) or "<none>"
+
+
+def _service_selector(service: Object) -> str:
+    held = (service.get("spec") or {}).get("selector") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(held.items())) or "<none>"
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _created(obj: Object, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
 def _selector(obj: Object) -> str:
     return selectors.written((obj.get("spec") or {}).get("selector")) or "<none>"
 
 
+_NAME, _AGE = Column("Name", _name), Column("Age", _created, timed=True)
 _TEMPLATE = (
     Column("Containers", _containers("name"), wide=True),
     Column("Images", _containers("image"), wide=True),
@@ -160,9 +197,11 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "Pod": (
         Column("Ready", _pod_ready),
         Column("Status", _pod_status),
-        Column("Restarts", _restarts),
+        Column("Restarts", _restarts, timed=True),
         Column("IP", _at("status.podIP", "<none>"), wide=True),
         Column("Node", _at("spec.nodeName", "<none>"), wide=True),
+        Column("Nominated Node", _at("status.nominatedNodeName", "<none>"), wide=True),
+        Column("Readiness Gates", lambda pod: "<none>", wide=True),
     ),
     "Deployment": (
         Column("Ready", _of("readyReplicas")),
@@ -183,9 +222,23 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "Namespace": (Column("Status", _at("status.phase", "")),),
     "Lease": (Column("Holder", _at("spec.holderIdentity", "")),),
     "Event": (
+        Column("Last Seen", _last_seen, timed=True),
         Column("Type", _at("type", "")),
         Column("Reason", _at("reason", "")),
         Column("Object", _involved),
+        Column("Subobject", _at("involvedObject.fieldPath", ""), wide=True),
+        Column("Source", _source, wide=True),
         Column("Message", _at("message", "")),
+        Column("First Seen", _first_seen, wide=True, timed=True),
+        Column("Count", _at("count", 1), wide=True, type="integer"),
+        Column("Name", _name, wide=True),
+    ),
+    "ConfigMap": (Column("Data", lambda obj: len(obj.get("data") or {}), type="integer"),),
+    "Service": (
+        Column("Type", _at("spec.type", "ClusterIP")),
+        Column("Cluster-IP", _at("spec.clusterIP", "<none>")),
+        Column("External-IP", _at("spec.externalName", "<none>")),
+        Column("Port(s)", _ports),
+        Column("Selector", _service_selector, wide=True),
     ),
 }
