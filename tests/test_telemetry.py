@@ -42,11 +42,21 @@ async def test_the_buckets_are_the_originals() -> None:
 
 async def test_series_of_an_hpa_go_with_it() -> None:
     telemetry = Telemetry()
-    telemetry.desired(Key("shop", "web"), 7)
+    telemetry.desired(Key("shop", "web"), 7, 10, 0.0)
     labels = (("hpa_name", "web"), ("namespace", "shop"))
     assert (await samples(telemetry))[f"{PREFIX}desired_replicas", labels] == 7
     telemetry.forget(Key("shop", "web"))
     assert (f"{PREFIX}desired_replicas", labels) not in await samples(telemetry)
+
+
+async def test_time_at_the_maximum_adds_up_and_goes_with_the_hpa() -> None:
+    telemetry = Telemetry()
+    labels = (("hpa_name", "web"), ("namespace", "shop"))
+    for now, replicas in ((0, 5), (15, 10), (30, 10), (45, 4), (60, 4), (75, 10), (80, 10)):
+        telemetry.desired(Key("shop", "web"), replicas, 10, float(now))
+    assert (await samples(telemetry))["hpad_hpa_at_max_seconds_total", labels] == (45 - 15) + (80 - 75)
+    telemetry.forget(Key("shop", "web"))
+    assert not [name for name, held in await samples(telemetry) if held == labels]
 
 
 async def test_what_happens_is_counted() -> None:
@@ -55,7 +65,7 @@ async def test_what_happens_is_counted() -> None:
     telemetry.reconciled("scale_up", "none", 0.004)
     telemetry.computed("External", "scale_up", "none", 0.002)
     telemetry.answered("broker", 0.1, "source")
-    telemetry.requested("GET", "200", 0.01)
+    telemetry.requested("GET", "api:6443", "200", 0.01)
     telemetry.stale("pods", 3.5)
     telemetry.late(0.2)
     telemetry.bug()
@@ -68,6 +78,8 @@ async def test_what_happens_is_counted() -> None:
     assert found["hpad_source_errors_total", (("blame", "source"), ("source", "broker"))] == 1
     assert found["hpad_source_errors_total", (("blame", "spec"), ("source", "broker"))] == 0
     assert found["hpad_api_request_seconds_count", (("code", "200"), ("method", "GET"))] == 1
+    client = (("code", "200"), ("host", "api:6443"), ("method", "GET"))
+    assert found["rest_client_requests_total", client] == 1
     assert found["hpad_cache_staleness_seconds", (("resource", "pods"),)] == 3.5
     assert found["hpad_reconcile_lateness_seconds_count", ()] == 1
     assert found["hpad_bugs_total", ()] == 1

@@ -57,6 +57,8 @@ _FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("manifests", "DIR", "HPAs from the files of this folder instead of the API server's", ("--manifests",)),
     ("record", "DIR", "write what every decision saw and did, for `hpad replay`", ("--record",)),
     ("listen", "HOST:PORT", "metrics, health, JSON, status page (127.0.0.1:8473); none: not at all", ("--listen",)),
+    ("max_staleness", "DURATION", "keep replicas when a watch brings nothing for so long (5m)", ("--max-staleness",)),
+    ("event_component", "NAME", "source of events (horizontal-pod-autoscaler)", ("--event-component",)),
     ("log_level", "LEVEL", "debug, info (default), warning or error", ("--log-level",)),
     ("log_format", "FORMAT", "text, json or auto (default): text on a terminal", ("--log-format",)),
 )
@@ -98,6 +100,8 @@ _ORIGINAL_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ("--initial-readiness-delay", "--horizontal-pod-autoscaler-initial-readiness-delay"),
     ),
     ("feature_gates", "A=BOOL,…", "e.g. HPAScaleToZero=true", ("--feature-gates",)),
+    ("kube_api_qps", "N", "requests a second to the API server (no limit of our own)", ("--kube-api-qps",)),
+    ("kube_api_burst", "N", "requests at once, where --kube-api-qps is set (30)", ("--kube-api-burst",)),
 )
 _ELECTION_FLAGS: tuple[tuple[str, str, str], ...] = (
     ("lease-duration", "DURATION", "how long others wait for a leader that is not heard of (15s)"),

@@ -212,7 +212,8 @@ class Reconciler:
 
     def _count(self, view: examine.View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
         self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)
-        self._telemetry.desired(view.hpa.metadata.key, settlement.status.desired_replicas)
+        hpa, wanted = view.hpa, settlement.status.desired_replicas
+        self._telemetry.desired(hpa.metadata.key, wanted, hpa.spec.max_replicas, self._clock.monotonic())
         for kind, action, error in settlement.metric_computations:
             self._telemetry.computed(kind, action, error, asking)
 

@@ -54,15 +54,17 @@ class Cache(Generic[T]):
 
     def covers(self, namespace: str) -> bool:
         """Whether the objects of that namespace are all here."""
-        return self.synced.is_set() and any(feed.namespace in {"", namespace} for feed in self._feeds)
+        return self.synced.is_set() and bool(self._feeds_of(namespace))
 
     def subscribe(self, callback: Callback[T]) -> None:
         """Call back at every change from now on."""
         self._callbacks.append(callback)
 
-    def staleness(self, now: float) -> float:
-        """Seconds (of the monotonic clock) since the least lively part of the cache was last heard of."""
-        return max(now - feed.heard for feed in self._feeds)
+    def staleness(self, now: float, namespace: str = "") -> float:
+        """Seconds (of the monotonic clock) since the cache was last heard of: what it knows of one namespace, or (of
+        all, "") its least lively part.
+        """
+        return max(now - feed.heard for feed in self._feeds_of(namespace) or self._feeds)
 
     def offer(self, key: Key, value: T) -> None:
         """Take in an object that was read or written past the watch, where it is newer than the one held."""
@@ -108,6 +110,9 @@ class Cache(Generic[T]):
     def keys(self, namespace: str) -> list[Key]:
         """The keys held of one namespace, or ("") of all."""
         return [key for key in self._values if not namespace or key.namespace == namespace]
+
+    def _feeds_of(self, namespace: str) -> list[Feed[T]]:
+        return [feed for feed in self._feeds if feed.namespace in {"", namespace}]
 
     def _as_new(self, held: T, value: T, version: str, trusted: bool) -> bool:
         if self.kind.version is None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 import yarl
@@ -14,9 +14,10 @@ import hpad
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.credentials import ClusterConfig
+from hpad.kube.limiter import Limiter
 
-Observe = Callable[[str, str, float], None]
-"""Told of each answer: method, status code as text ("<error>" where there was none), seconds."""
+Observe = Callable[[str, str, str, float], None]
+"""Told of each answer: method, host, status code as text ("<error>" where there was none), seconds."""
 
 _CONNECTIONS = 32
 _UNLIMITED = 0  # for watches: each holds a connection for minutes, and must never keep a request waiting
@@ -34,7 +35,7 @@ class Client:
     `timeout` bounds one attempt in seconds, from connecting to the last byte. A GET (or a PUT, which carries a
     resourceVersion) whose kept-alive connection turns out to be closed is sent once more; a 429 is waited for as long
     as the server asks, a bounded number of times; a 401 is tried once more with credentials read anew. Nothing else is
-    repeated here.
+    repeated here. Each attempt waits for the turn that `limiter` gives it; `timeout` counts from then on.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Client:
         user_agent: str = _USER_AGENT,
         timeout: float = 10.0,
         observe: Observe | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -53,6 +55,8 @@ class Client:
         self._agent = user_agent
         self._timeout = timeout
         self._observe = observe
+        self._limiter = limiter
+        self._host = urlsplit(config.server).netloc
         self._held: dict[int, aiohttp.ClientSession] = {}
         self._closed = False
 
@@ -130,6 +134,8 @@ class Client:
         connections: int = _CONNECTIONS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One attempt, up to an answer with a 2xx status; its code is counted."""
+        if self._limiter is not None:
+            await self._limiter.turn()
         config = self.config
         asked = paths.template(path)
         began, code = self.clock.monotonic(), "<error>"
@@ -156,7 +162,7 @@ class Client:
     def _count(self, method: str, template: str, code: str, seconds: float) -> None:
         self.requests[method, template, code] += 1
         if self._observe is not None:
-            self._observe(method, code, seconds)
+            self._observe(method, self._host, code, seconds)
 
     def _session(self, connections: int) -> aiohttp.ClientSession:
         """Made inside the running loop; `trust_env` would cost two thread hops a request, so it is off."""

@@ -1,7 +1,9 @@
 """One cluster as the rest of hpad sees it: caches of what decisions read, and the few writes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 
 from hpad.clock import Clock
 from hpad.kube import codec, errors, paths, recorder, scale
@@ -10,6 +12,7 @@ from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.pods import PodCache
 from hpad.kube.watch import Pace
+from hpad.model import duration
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.sample import AdapterError
 from hpad.model.target import Scale
@@ -41,6 +44,8 @@ class Cluster:
 
     `namespaces` narrows everything to those named (none: all); `hpa_selector` is a label selector for HPAs alone.
     With `watch_hpas` off `hpas` stays empty (and counts as synced): the HPAs come from elsewhere.
+    A kind of target is watched from the moment an HPA refers to it. Nothing is decided on what is known of pods or HPAs
+    once they have not been heard of for more than `max_staleness` seconds.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Cluster:
         watch_hpas: bool = True,
         component: str = recorder.COMPONENT,
         pace: Pace | None = None,
+        max_staleness: float = math.inf,
     ) -> None:
         self.client = client
         self.clock = clock
@@ -65,12 +71,13 @@ class Cluster:
             (kind.resource.group, kind.resource.kind): Cache(client, kind, namespaces=namespaces, pace=pace)
             for kind in scale.WATCHED
         }
-        self._scales = scale.Scales(client, self.targets)
-        self._running: list[Cache[HorizontalPodAutoscaler] | PodCache | Cache[codec.Target]] = [
-            self.pods,
-            *self.targets.values(),
-        ]
+        self._scales = scale.Scales(client, self.targets, max_staleness)
+        self._max_staleness = max_staleness
+        self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]
+        self._running: list[Cache[HorizontalPodAutoscaler] | PodCache | Cache[codec.Target]] = [self.pods]
+        self._group: asyncio.TaskGroup | None = None
         if watch_hpas:
+            self._needed.append(self.hpas)
             self._running.append(self.hpas)
         else:
             self.hpas.synced.set()
@@ -81,13 +88,25 @@ class Cluster:
             for cache in self._running:
                 group.create_task(cache.run())
             group.create_task(self.recorder.run(), name="events")
+            self._group = group
+
+    def follow(self, references: Iterable[CrossVersionObjectReference]) -> None:
+        """Watch the kinds of these targets from now on, where they are among those that can be watched."""
+        for ref in references:
+            cache = self.targets.get((ref.api_version.rpartition("/")[0], ref.kind))
+            if cache is not None and cache not in self._running:
+                self._running.append(cache)
+                if self._group is not None:
+                    self._group.create_task(cache.run())
 
     async def ready(self) -> None:
-        """Wait until every cache has synced; what holds it up meanwhile is in `troubles`.
+        """Wait until every cache that the known HPAs need has synced; what holds it up meanwhile is in `troubles`.
 
         Kinds of targets that the server does not have, or does not let us list, hold nothing up: their scales are asked
         for one by one.
         """
+        await self.hpas.synced.wait()
+        self.follow([hpa.spec.scale_target_ref for hpa in self.hpas.values()])
         for cache in self._running:
             if cache in self.targets.values():
                 await _either(cache.synced, cache.refused)
@@ -105,7 +124,12 @@ class Cluster:
         return {str(cache.kind.resource): cache.staleness(now) for cache in self._running if cache.synced.is_set()}
 
     async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The target's scale, without a request where the target is watched; raises errors.ApiError."""
+        """The target's scale, without a request where the target is watched; raises errors.ApiError.
+
+        Also raises it, so that nothing is decided, where what else a decision needs is too old.
+        """
+        self.follow((ref,))
+        self._require_fresh(namespace)
         return await self._scales.read(namespace, ref)
 
     async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
@@ -124,6 +148,14 @@ class Cluster:
         if self.hpas.get(written.metadata.key) is not None:
             self.hpas.offer(written.metadata.key, written)
         return written
+
+    def _require_fresh(self, namespace: str) -> None:
+        now = self.clock.monotonic()
+        for cache in self._needed:
+            if cache.staleness(now, namespace) > self._max_staleness:
+                limit = duration.write(timedelta(seconds=self._max_staleness))
+                message = f"nothing has been heard of {cache.kind.resource} for more than {limit}: too long to decide"
+                raise errors.ApiError(0, "Stale", message)
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event) -> None:

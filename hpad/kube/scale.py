@@ -1,5 +1,6 @@
 """The scale subresource of any kind: read from watched objects where they are watched, else asked for; and written."""
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -30,11 +31,17 @@ _SCALE = msgspec.json.Decoder(Scale)
 
 
 class Scales:
-    """Reads and writes of scales. `caches` are those of the watched kinds, by group and kind."""
+    """Reads and writes of scales. `caches` are those of the kinds that may be watched, by group and kind.
 
-    def __init__(self, client: Client, caches: Mapping[tuple[str, str], Cache[Target]]) -> None:
+    What a cache knows is believed for `max_staleness` seconds after it was last heard of.
+    """
+
+    def __init__(
+        self, client: Client, caches: Mapping[tuple[str, str], Cache[Target]], max_staleness: float = math.inf
+    ) -> None:
         self._client = client
         self._caches = caches
+        self._max_staleness = max_staleness
         self._discovery = discovery.Discovery(client)
 
     async def read(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
@@ -43,7 +50,7 @@ class Scales:
         Raises ApiError, its message Kubernetes' own.
         """
         cache = self._cache(ref)
-        if cache is not None and cache.covers(namespace):
+        if cache is not None and self._trusted(cache, namespace):
             target = cache.get(Key(namespace, ref.name))
             if target is not None:
                 return from_target(target)
@@ -68,6 +75,10 @@ class Scales:
         path = await self._path(namespace, ref)
         body = await self._client.request("PUT", path, body=msgspec.json.encode(scale))
         return self._taken(namespace, ref, decode(body))
+
+    def _trusted(self, cache: Cache[Target], namespace: str) -> bool:
+        now = self._client.clock.monotonic()
+        return cache.covers(namespace) and cache.staleness(now, namespace) <= self._max_staleness
 
     def _cache(self, ref: CrossVersionObjectReference) -> Cache[Target] | None:
         return self._caches.get((discovery.group_of(ref.api_version), ref.kind))

@@ -34,9 +34,12 @@ def test_the_originals_flags_mean_the_same() -> None:
         "--horizontal-pod-autoscaler-cpu-initialization-period=2m",
         "--horizontal-pod-autoscaler-initial-readiness-delay=10s",
         "--feature-gates=HPAScaleToZero=true,HPAConfigurableTolerance=false",
+        "--kube-api-qps=20.5",
+        "--kube-api-burst=40",
     )
     assert loaded.sync_period == timedelta(seconds=30)
     assert loaded.workers == 5
+    assert (loaded.kube_api_qps, loaded.kube_api_burst) == (20.5, 40)
     assert loaded.tunables.tolerance == 0.2
     assert loaded.tunables.downscale_stabilization == timedelta(minutes=1)
     assert loaded.tunables.cpu_initialization_period == timedelta(minutes=2)
@@ -47,10 +50,13 @@ def test_the_originals_flags_mean_the_same() -> None:
 def test_hpads_own_flags(tmp_path: Path) -> None:
     loaded = told(
         *("-n", "shop", "--namespace=bank", "--hpa-selector=autoscaler=hpad"),
+        *("--max-staleness=2m", "--event-component=autoscaler", "--kube-api-qps=0"),
         *(f"--manifests={tmp_path}", f"--record={tmp_path}", "--listen=none", "--dry-run", "--log-level=debug"),
     )
     assert loaded.namespaces == ("shop", "bank")
     assert loaded.hpa_selector == "autoscaler=hpad"
+    assert (loaded.max_staleness, loaded.event_component) == (timedelta(minutes=2), "autoscaler")
+    assert loaded.kube_api_qps is None
     assert (loaded.manifests, loaded.record) == (tmp_path, tmp_path)
     assert (loaded.listen, loaded.dry_run, loaded.log_level) == (None, True, "debug")
 

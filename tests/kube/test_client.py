@@ -14,6 +14,7 @@ from hpad.kube import paths
 from hpad.kube.client import Client
 from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
 from hpad.kube.errors import ApiError
+from hpad.kube.limiter import Limiter
 from hpad.model.key import Key
 
 PATH = "/api/v1/namespaces/n/pods/a"
@@ -29,10 +30,10 @@ async def test_an_answer_is_bytes_and_is_counted(script, clock):
     script.on("GET", PATH, says(b'{"a":1}'))
     seen = []
     config = ClusterConfig(script.url)
-    async with Client(config, clock, observe=lambda method, code, seconds: seen.append((method, code))) as client:
+    async with Client(config, clock, observe=lambda *said: seen.append(said[:3])) as client:
         assert await client.request("GET", PATH, params={"labelSelector": "a in (b, c)"}) == b'{"a":1}'
         assert client.requests == {("GET", "/api/v1/namespaces/{namespace}/pods/{name}", "200"): 1}
-    assert seen == [("GET", "200")]
+    assert seen == [("GET", script.url.removeprefix("http://"), "200")]
     assert script.asked == [("GET", PATH, {"labelSelector": "a in (b, c)"})]
     assert script.headers[0]["User-Agent"] == f"hpad/{hpad.__version__}"
     assert script.headers[0]["Accept-Encoding"] == "identity"
@@ -316,3 +317,15 @@ async def test_a_closed_client_stays_closed(script, clock):
     await client.aclose()
     assert (await refused(client.request("GET", PATH))).reason == "Closed"
     assert not script.asked
+
+
+async def test_a_limit_of_our_own_spreads_requests(script, clock):
+    """3 at once, then 2 a second: four more take two seconds."""
+    script.on("GET", PATH, says(b"x"))
+    async with Client(ClusterConfig(script.url), clock, limiter=Limiter(clock, 2.0, 3)) as client:
+        await asyncio.gather(*(client.request("GET", PATH) for _ in range(7)))
+        assert sum(clock.slept) == pytest.approx(2.0, abs=0.2)
+        clock.skipped += 100
+        clock.slept.clear()
+        await asyncio.gather(*(client.request("GET", PATH) for _ in range(3)))
+    assert clock.slept == []

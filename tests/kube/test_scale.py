@@ -40,7 +40,8 @@ async def cluster(script, client, clock, recorded, running):
     return cluster
 
 
-async def begin(cluster, running):
+async def begin(cluster, running, *kinds):
+    cluster.follow([ref(kind) for kind in kinds or ("Deployment",)])
     running(cluster.run())
     await asyncio.wait_for(cluster.ready(), 5)
 
@@ -166,11 +167,38 @@ async def test_a_kind_that_appears_is_found_ten_seconds_later_at_most(script, cl
     assert (await cluster.read_scale("fix", widget)).spec.replicas == 2
 
 
+async def test_a_kind_is_watched_from_the_moment_an_hpa_refers_to_it(script, cluster, running, recorded):
+    """Asked for with GET until the watch has synced, and never again."""
+    script.on("GET", DEPLOYMENTS + "?watch", hangs)
+    script.on("GET", SCALE, says(recorded("scale/deployment_get")["body"]))
+    running(cluster.run())
+    await asyncio.wait_for(cluster.ready(), 5)
+    assert script.count(DEPLOYMENTS) == 0
+    assert (await cluster.read_scale("fix", ref("Deployment"))).metadata["name"] == "rv"
+    assert script.count(SCALE) == 1
+    await until(lambda: cluster.targets["apps", "Deployment"].synced.is_set())
+    for _ in range(3):
+        await cluster.read_scale("fix", ref("Deployment"))
+    assert script.count(SCALE) == 1
+    assert script.count("/apis/apps/v1/replicasets") == 0
+
+
+async def test_what_has_not_been_heard_of_for_too_long_is_not_decided_on(script, client, clock, running, cluster):
+    """Stale pods end decisions; a stale target alone does not, it can be asked for."""
+    script.on("GET", DEPLOYMENTS + "?watch", hangs)
+    wary = Cluster(client, clock, pace=QUICK, max_staleness=60)
+    await begin(wary, running)
+    assert (await wary.read_scale("fix", ref("Deployment"))).metadata["name"] == "rv"
+    clock.skipped += 61
+    error = await refused(wary.read_scale("fix", ref("Deployment")))
+    assert error.message == "nothing has been heard of pods for more than 1m0s: too long to decide"
+
+
 async def test_a_kind_that_may_not_be_listed_is_asked_for_one_by_one(script, cluster, running, recorded):
     forbidden = failure(403, "Forbidden", "replicasets.apps is forbidden")
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     script.replace("GET", "/apis/apps/v1/replicasets", says(forbidden, 403))
-    await begin(cluster, running)
+    await begin(cluster, running, "Deployment", "ReplicaSet")
     real = recorded("scale/replicaset_get")
     script.on("GET", real["request"]["path"], says(real["body"]))
     held = await cluster.read_scale("fix", ref("ReplicaSet", real["body"]["metadata"]["name"]))

@@ -124,7 +124,8 @@ async def test_hpas_can_be_chosen_by_label(api, running):
 async def test_a_scale_is_read_without_and_written_with_one_request(api, cluster, kind):
     await api.ask("POST", WORKLOADS[kind], workload(kind))
     (cache,) = (each for (_, name), each in cluster.targets.items() if name == kind)
-    await until(lambda: cache.get(Key(api.namespace, "web")))
+    cluster.follow([ref(kind)])
+    await until(lambda: cache.get(Key(api.namespace, "web")) and cache.synced.is_set())
     before = api.client.requests.total()
     held = await cluster.read_scale(api.namespace, ref(kind))
     assert api.client.requests.total() == before
