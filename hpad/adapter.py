@@ -22,6 +22,10 @@ the source's configuration; __init__ must not block.
 a namespace. It makes one attempt, may be cancelled at any time, and judges nothing: timeouts, retries, circuit
 breaking, coalescing and caching belong to hpad, as does reducing many values to one and judging a sample's age by its
 timestamp.
+
+An optional `group(query)` returns what queries have in common that one call serves as well as one of them (a hashable
+value: the namespace of a list, say; None: nothing). HPAs ask one after the other, all over the period; hpad then asks,
+along with one of them, for those of its group that come up next, and keeps the answers for them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

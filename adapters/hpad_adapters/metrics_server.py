@@ -17,15 +17,40 @@ from hpad.adapter import (
     AdapterError,
     Answer,
     Context,
+    Operator,
     PodMetrics,
     PodMetricsList,
     Query,
+    Selector,
     pod_sample,
 )
 from hpad_adapters import lists
 
 _LIST = msgspec.json.Decoder(PodMetricsList)
 _API = "resource"
+_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+
+
+class _Listed:
+    """The pods of a namespace by their labels, so that many HPAs do not each look at all of them."""
+
+    def __init__(self, items: Sequence[PodMetrics]) -> None:
+        self._items = items
+        self._labelled: dict[tuple[str, str], list[PodMetrics]] = {}
+        for item in items:
+            for label in (item.metadata.labels or {}).items():
+                self._labelled.setdefault(label, []).append(item)
+        self.unlabelled = bool(items) and all(item.metadata.labels is None for item in items)
+
+    def select(self, pods: Selector) -> list[PodMetrics]:
+        """Those that the selector matches, in the order of the list."""
+        return [item for item in self._candidates(pods) if pods.matches(item.metadata.labels or {})]
+
+    def _candidates(self, pods: Selector) -> Sequence[PodMetrics]:
+        for term in pods.requirements:
+            if term.operator in _EQUALITY and len(term.values) == 1:
+                return self._labelled.get((term.key, term.values[0]), ())
+        return self._items
 
 
 class MetricsServer:
@@ -41,8 +66,15 @@ class MetricsServer:
         """A value per selected pod that reports; timestamps and windows are the server's own."""
         namespaces = list(dict.fromkeys(query.namespace for query in queries))
         read = await asyncio.gather(*(self._read(namespace) for namespace in namespaces))
-        found = dict(zip(namespaces, read, strict=True))
+        found = {
+            name: each if isinstance(each, AdapterError) else _Listed(each)
+            for name, each in zip(namespaces, read, strict=True)
+        }
         return [await self._answer(query, found[query.namespace]) for query in queries]
+
+    def group(self, query: Query) -> str:
+        """One list serves a namespace."""
+        return query.namespace
 
     async def aclose(self) -> None:
         """Nothing of its own is open."""
@@ -54,20 +86,20 @@ class MetricsServer:
         except AdapterError as error:
             return error
 
-    async def _answer(self, query: Query, listed: tuple[PodMetrics, ...] | AdapterError) -> Answer:
+    async def _answer(self, query: Query, listed: _Listed | AdapterError) -> Answer:
         try:
             return pod_sample(await self._selected(query, listed), query.name, query.container)
         except AdapterError as error:
             return error
 
-    async def _selected(self, query: Query, listed: tuple[PodMetrics, ...] | AdapterError) -> Sequence[PodMetrics]:
+    async def _selected(self, query: Query, listed: _Listed | AdapterError) -> Sequence[PodMetrics]:
         if isinstance(listed, AdapterError):
             raise listed
         if query.pods is None:
             raise AdapterError(f'{query.type} metric "{query.name}" comes without a selector of pods', "bug")
-        if listed and all(item.metadata.labels is None for item in listed):
+        if listed.unlabelled:
             return await self._selected_there(query, str(query.pods))
-        return [item for item in listed if query.pods.matches(item.metadata.labels or {})]
+        return listed.select(query.pods)
 
     async def _selected_there(self, query: Query, selector: str) -> Sequence[PodMetrics]:
         """Some servers leave the pods' labels out: they have to select."""

@@ -38,9 +38,10 @@ class Shelf:
         """Whether what was asked then may be taken for an answer now."""
         return bool(self._fresh) and now - began <= self._fresh
 
-    def asked(self, query: Query, group: Hashable, now: float) -> None:
-        """An HPA has asked: it will again in a period, and its answer is best read along with the group's."""
-        self._groups.setdefault(group, {})[query] = now
+    def asked(self, query: Query, group: Hashable | None, now: float) -> None:
+        """An HPA has asked: it will again in a period, and its answer is best read along with its group's, if any."""
+        if group is not None:
+            self._groups.setdefault(group, {})[query] = now
         self._sweep(now)
 
     def mates(self, group: Hashable, now: float) -> Iterator[Query]:

@@ -6,7 +6,7 @@ that keeps failing is left alone for a while. A waiting HPA that is cancelled ta
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
@@ -16,7 +16,6 @@ from hpad.gather.limits import Limits
 from hpad.gather.redact import Redactor
 
 _FAREWELL_SECONDS = 2.0
-_ALONE = object()
 
 
 class Observer(Protocol):
@@ -48,6 +47,7 @@ class Source:
     ) -> None:
         self.name = name
         self._adapter = adapter
+        self._grouping: Callable[[Query], Hashable] | None = getattr(adapter, "group", None)
         self._clock = clock
         self._log = log
         self._observer = observer
@@ -115,16 +115,15 @@ class Source:
         flight = self._flying.get(query)
         return flight.future if flight is not None and self._shelf.is_fresh(flight.began, now) else None
 
-    def _group(self, query: Query) -> Hashable:
-        """What shares a call with the query, as the adapter sees it; a query on its own if it does not say."""
-        group = getattr(self._adapter, "group", None)
-        if group is None:
-            return _ALONE, query
+    def _group(self, query: Query) -> Hashable | None:
+        """What shares a call with the query, as the adapter sees it; None if the query is on its own."""
+        if self._grouping is None:
+            return None
         try:
-            found: Hashable = group(query)
+            found: Hashable = self._grouping(query)
             hash(found)
-        except Exception:  # noqa: BLE001 - code of others: then the query is alone
-            return _ALONE, query
+        except Exception:  # noqa: BLE001 - code of others: then the query is on its own
+            return None
         return found
 
     def _dispatch(self) -> None:
@@ -146,7 +145,7 @@ class Source:
         """Make a call for all who wait, and for those of their groups who are about to come."""
         batch, self._waiting = self._waiting, {}
         trial = self._breaker.begin()
-        if self._limits.fresh and not trial:
+        if self._limits.fresh and self._grouping is not None and not trial:
             loop = asyncio.get_running_loop()
             for query in self._mates(batch, now):
                 batch.setdefault(query, loop.create_future())
@@ -156,7 +155,7 @@ class Source:
         departed.add_done_callback(self._arrived)
 
     def _mates(self, batch: dict[Query, asyncio.Future[Answer]], now: float) -> list[Query]:
-        groups = {self._group(query) for query in batch}
+        groups = {self._group(query) for query in batch} - {None}
         return [mate for group in groups for mate in self._shelf.mates(group, now) if mate not in self._flying]
 
     def _arrived(self, departed: asyncio.Task[None]) -> None:

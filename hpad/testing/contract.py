@@ -22,6 +22,7 @@ async def check_adapter(adapter: Adapter, queries: Sequence[Query]) -> list[Answ
     they answer must depend on the query alone, for as long as the check runs.
     """
     _check_class(adapter)
+    _check_group(adapter, queries)
     batch = await _ask(adapter, queries)
     _same("in reverse order", batch, (await _ask(adapter, queries[::-1]))[::-1])
     _same("asked one by one", batch, [(await _ask(adapter, (query,)))[0] for query in queries])
@@ -41,6 +42,18 @@ def _check_class(adapter: Adapter) -> None:
         raise ContractBroken(f"{kind.__name__}.serves must be a frozenset of some of {', '.join(SOURCE_TYPES)}")
     if not isinstance(kind.Settings, type) or not issubclass(kind.Settings, msgspec.Struct):
         raise ContractBroken(f"{kind.__name__}.Settings must be a msgspec.Struct")
+
+
+def _check_group(adapter: Adapter, queries: Sequence[Query]) -> None:
+    group = getattr(adapter, "group", None)
+    if group is None:
+        return
+    try:
+        same = all(hash(group(query)) == hash(group(query)) and group(query) == group(query) for query in queries)
+    except Exception as error:
+        raise ContractBroken(f"group() failed: {error!r}; it must return something hashable") from error
+    if not same:
+        raise ContractBroken("group() must return the same for the same query")
 
 
 async def _ask(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:

@@ -49,6 +49,10 @@ class Prometheus:
             answers |= given
         return [answers[query] for query in queries]
 
+    def group(self, query: Query) -> tuple[str, str, str]:
+        """Questions for the same metric of a namespace can be one query to the server."""
+        return query.namespace, query.type, query.name
+
     async def aclose(self) -> None:
         """Nothing to let go of: the session is hpad's."""
 
