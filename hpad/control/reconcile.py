@@ -1,19 +1,21 @@
 """One reconcile of one HPA: look, examine, gather, decide, act, settle, publish."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
 import structlog
 
 from hpad.clock import Clock
-from hpad.control import act, ownership
+from hpad.control import act, ownership, resume
 from hpad.control.claims import Claims
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
 from hpad.engine import decide, examine, settle
 from hpad.kube import errors
 from hpad.model import events, selector
+from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.pod import Pod
@@ -21,7 +23,7 @@ from hpad.model.sample import AdapterError, Query, Sample
 from hpad.model.target import Scale
 from hpad.model.tunables import Tunables
 from hpad.store import scenario
-from hpad.store.memory import NOTHING, Last, Memory, Store
+from hpad.store.memory import NOTHING, Begun, Last, Memory, Store
 from hpad.telemetry import Telemetry
 
 Queries = Sequence[Query | AdapterError]
@@ -39,12 +41,14 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     """How reconciles are done. `owned`: the HPAs are objects of the API server, so that their status goes there.
 
     `patience` is how many seconds the metrics of one HPA may take; `dry_run`: decide, but write nothing anywhere.
+    `gap`: after so long without a reconcile, what was remembered before a restart is not the whole story any more.
     """
 
     tunables: Tunables
     patience: float
     owned: bool = True
     dry_run: bool = False
+    gap: timedelta = timedelta(minutes=1)
 
 
 class Reconciler:
@@ -82,7 +86,7 @@ class Reconciler:
         for an HPA that is not the owner's (any more). Anything else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
-        view = await self._look(self._with_status(listed))
+        view = await self._look(listed)
         queries = self._examine(view)
         answers, asking = await self._ask(view, queries, slot)
         decision = decide.decide(view, answers)
@@ -91,7 +95,7 @@ class Reconciler:
         if self._journal is not None:
             done = scenario.Reconciled(view, queries, answers, outcome, decision.scale_to, settlement)
             self._journal.note(done)
-        await self._publish(view, decision, settlement)
+        await self._publish(view, decision, outcome, settlement)
         self._count(view, settlement, asking, self._clock.monotonic() - began)
         return settlement
 
@@ -101,25 +105,40 @@ class Reconciler:
         self._claims.release(key)
         self._telemetry.forget(key)
 
-    def _with_status(self, listed: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-        """The HPA with the status it had last, wherever that is kept."""
-        held = self._memory(listed).status
-        return listed if held is None else msgspec.structs.replace(listed, status=held)
-
-    async def _look(self, hpa: HorizontalPodAutoscaler) -> examine.View:
-        key = hpa.metadata.key
+    async def _look(self, listed: HorizontalPodAutoscaler) -> examine.View:
+        key = listed.metadata.key
+        held = self._about(listed, await self._store.recall(key))
+        hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
         scale, scale_error = await self._read_scale(hpa)
+        if held.begun is not None and scale is not None and resume.carried_out(held.begun, scale.spec.replicas):
+            hpa = await self._finish(hpa, held.begun)
         pods = self._pods(key.namespace, scale)
-        return examine.View(
+        view = examine.View(
             hpa=hpa,
             now=self._clock.now(),
             tunables=self._ways.tunables,
-            history=self._memory(hpa).history,
+            history=held.history,
             scale=scale,
             scale_error=scale_error,
             pods=pods,
             rivals=self._claims.rivals(key, pods),
         )
+        history = resume.resumed(held, view, self._ways.gap)
+        return view if history is held.history else msgspec.structs.replace(view, history=history)
+
+    async def _finish(self, hpa: HorizontalPodAutoscaler, begun: Begun) -> HorizontalPodAutoscaler:
+        """The HPA with the status of a rescale that was cut short after the target was written, unless it has it."""
+        said, due = hpa.status.last_scale_time, begun.status.last_scale_time
+        if said is not None and due is not None and said >= due:
+            return hpa
+        self._log.info("a rescale had been cut short", hpa=str(hpa.metadata.key), scale_to=begun.to)
+        if not self._in_memory:
+            ownership.require(self._owner, hpa.metadata.key)
+            try:
+                return await self._world.write_status(hpa, begun.status)
+            except errors.ApiError as error:
+                self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
+        return msgspec.structs.replace(hpa, status=begun.status)
 
     async def _read_scale(self, hpa: HorizontalPodAutoscaler) -> tuple[Scale | None, str | None]:
         try:
@@ -154,26 +173,58 @@ class Reconciler:
             return None
         if self._ways.dry_run:
             return settle.Outcome(attempts=(), error=DRY_RUN)
+        await self._begin(view, decision, decision.scale_to)
         return await act.act(self._world, self._clock, view.hpa, view.scale, decision.scale_to, self._owner)
 
-    async def _publish(self, view: examine.View, decision: decide.Decision, settlement: settle.Settlement) -> None:
+    async def _begin(self, view: examine.View, decision: decide.Decision, to: int) -> None:
+        """Have the rescale remembered before it is written (`store.lasting` says why)."""
+        key, past = view.hpa.metadata.key, view.history
+        done = settle.settle(view, decision, settle.Outcome((to,)))
+        memory = msgspec.structs.replace(
+            self._memory(view.hpa),
+            uid=view.hpa.metadata.uid,
+            history=History(done.history.recommendations, past.scale_ups, past.scale_downs),
+            at=view.now,
+            left=view.replicas,
+            begun=Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status),
+            recalled=False,
+        )
+        self._store.put(key, memory)
+        await self._store.secure(key)
+
+    async def _publish(
+        self,
+        view: examine.View,
+        decision: decide.Decision,
+        outcome: settle.Outcome | None,
+        settlement: settle.Settlement,
+    ) -> None:
         hpa = view.hpa
         for event in settlement.events:
             self._record(hpa, event)
         before = self._memory(hpa)
-        memory = Memory(
+        memory = msgspec.structs.replace(
+            before,
             uid=hpa.metadata.uid,
             history=settlement.history,
             status=settlement.status if self._in_memory else None,
             last=Last(at=view.now, sentence=str(decision), error=settlement.error),
         )
+        if view.scale is not None:
+            moved = decision.scale_to is not None and outcome is not None and outcome.error is None
+            left = decision.scale_to if moved else view.replicas
+            memory = msgspec.structs.replace(memory, at=view.now, left=left, begun=None, recalled=False)
         self._store.put(hpa.metadata.key, memory)
         if settlement.status_changed and not self._in_memory:
             await self._write_status(hpa, settlement.status)
         self._say(view, decision, settlement, before)
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
-        memory = self._store.get(hpa.metadata.key)
+        return self._about(hpa, self._store.get(hpa.metadata.key))
+
+    @staticmethod
+    def _about(hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
+        """What is remembered of another HPA, which had the name before, says nothing of this one."""
         return memory if memory.uid == hpa.metadata.uid else NOTHING
 
     @property
@@ -214,6 +265,7 @@ class Reconciler:
         self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)
         hpa, wanted = view.hpa, settlement.status.desired_replicas
         self._telemetry.desired(hpa.metadata.key, wanted, hpa.spec.max_replicas, self._clock.monotonic())
+        self._telemetry.conditions(hpa.metadata.key, settlement.status.conditions or ())
         for kind, action, error in settlement.metric_computations:
             self._telemetry.computed(kind, action, error, asking)
 

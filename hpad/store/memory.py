@@ -1,4 +1,4 @@
-"""What is remembered of each HPA from reconcile to reconcile; lost when the process ends."""
+"""What is remembered of each HPA from reconcile to reconcile; this form of it is lost when the process ends."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from hpad.model.history import EMPTY, History
+from hpad.model.history import EMPTY, History, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 
@@ -19,16 +19,36 @@ class Last(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A rescale that is about to be written: the count before and after, and what is to be remembered once it is done.
+
+    `status` is the status that the HPA gets then.
+    """
+
+    current: int
+    to: int
+    scale_ups: tuple[Rescale, ...]
+    scale_downs: tuple[Rescale, ...]
+    status: HorizontalPodAutoscalerStatus
+
+
 class Memory(msgspec.Struct, frozen=True):
     """`uid` is that of the HPA it is about: one deleted and made anew under its name starts afresh.
 
-    `status` is the status of an HPA that has no API object to keep it in.
+    `status` is the status of an HPA that has no API object to keep it in. `at` is when the HPA was last reconciled and
+    `left` how many replicas its target was set to then (None: unknown). `begun` is there while a rescale is being
+    written, and for good where the process ended in the middle of it. `recalled`: nothing was added since it was read
+    from where it survives.
     """
 
     uid: str = ""
     history: History = EMPTY
     status: HorizontalPodAutoscalerStatus | None = None
     last: Last | None = None
+    at: datetime | None = None
+    left: int | None = None
+    begun: Begun | None = None
+    recalled: bool = False
 
 
 NOTHING = Memory()
@@ -41,6 +61,14 @@ class Store(Protocol):
     def put(self, key: Key, memory: Memory) -> None: ...
     def forget(self, key: Key) -> None: ...
     def keys(self) -> Iterator[Key]: ...
+
+    async def recall(self, key: Key) -> Memory:
+        """As `get`, but waits until what outlived an earlier process has been read."""
+        ...
+
+    async def secure(self, key: Key) -> None:
+        """Wait until what was put last survives the process, or can't be made to; takes seconds at most."""
+        ...
 
 
 class InMemory:
@@ -60,3 +88,9 @@ class InMemory:
 
     def keys(self) -> Iterator[Key]:
         return iter(tuple(self._memories))
+
+    async def recall(self, key: Key) -> Memory:
+        return self.get(key)
+
+    async def secure(self, key: Key) -> None:
+        """There is nothing it could survive in."""

@@ -1,0 +1,89 @@
+"""What an HPA's memory is worth after a break in which nobody watched it.
+
+Every rule here errs to one side: a target is held longer than it would have been, never shorter. What is read from a
+store may be old (a write that failed), cut short in the middle of a rescale, or written by a clock that ran ahead.
+
+- A rescale that was begun is looked for in the target's replica count: done, not done, or (another count) unknown. One
+  that is unknown counts if it took pods away, which only makes the policies allow less of that.
+- After a gap that is longer than the window of the HPA or than `gap`, or where another count is found than was left,
+  the recommendations say too little: the current count joins them, as it does for an HPA that nothing is known of.
+- Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation or shrinking
+  is taken to be of now, so that it neither counts for too little nor for ever; such a growth is dropped, since growth
+  lowers the floor of a scale-down.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+import msgspec
+
+from hpad.engine.examine import View
+from hpad.model.history import History, Recommendation, Rescale
+from hpad.store.memory import Begun, Memory
+
+Held = TypeVar("Held", Recommendation, Rescale)
+
+SKEW: Final = timedelta(minutes=1)
+"""Two machines' clocks may be so far apart, and one's may be set back by so much, without any harm."""
+
+
+def carried_out(begun: Begun | None, current: int) -> bool:
+    """Whether the rescale that was begun has been written, as the target's count shows."""
+    return begun is not None and current == begun.to != begun.current
+
+
+def resumed(memory: Memory, view: View, gap: timedelta) -> History:
+    """The history to decide with. `view` has the target's scale, and a history that is not looked at."""
+    history = memory.history
+    if view.scale is None:
+        return history
+    current, expected = view.replicas, memory.left
+    if memory.begun is not None:
+        history = _ended(history, memory.begun, current)
+        expected = memory.begun.to if carried_out(memory.begun, current) else memory.begun.current
+    if memory.at is not None and memory.at > view.now + SKEW:
+        history = clamped(history, view.now)
+    if memory.recalled and (_is_interrupted(memory, view, gap) or expected not in (None, current)):
+        history = _bridged(history, view.now, current, expected)
+    return history
+
+
+def clamped(history: History, now: datetime) -> History:
+    """Nothing in it is of the future."""
+    return History(
+        tuple(_not_after(now, history.recommendations)),
+        tuple(held for held in history.scale_ups if held.timestamp <= now + SKEW),
+        tuple(_not_after(now, history.scale_downs)),
+    )
+
+
+def _not_after(now: datetime, past: Iterable[Held]) -> Iterable[Held]:
+    return (msgspec.structs.replace(held, timestamp=min(held.timestamp, now)) for held in past)
+
+
+def _ended(history: History, begun: Begun, current: int) -> History:
+    if carried_out(begun, current):
+        return History(history.recommendations, begun.scale_ups, begun.scale_downs)
+    if current != begun.current and begun.to < begun.current:
+        return History(history.recommendations, history.scale_ups, begun.scale_downs)
+    return history
+
+
+def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
+    """Whether reconciles are missing that would have said something about the time that counts."""
+    if memory.at is None or not memory.history.recommendations:
+        return True
+    behavior = view.intent.behavior
+    window = view.tunables.downscale_stabilization
+    if behavior is not None and behavior.down.window is not None:
+        window = behavior.down.window
+    return view.now - memory.at > min(gap, window)
+
+
+def _bridged(history: History, now: datetime, current: int, expected: int | None) -> History:
+    """With the current count as a recommendation, and with pods that went unseen as a scale-down."""
+    downs = history.scale_downs
+    if expected is not None and current < expected:
+        downs = (*downs, Rescale(now, expected - current))
+    return History((*history.recommendations, Recommendation(now, current)), history.scale_ups, downs)

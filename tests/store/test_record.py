@@ -1,0 +1,113 @@
+"""Records: what goes in comes out, and nothing that was never written does."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpad.model import hpa as hpas
+from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.key import Key
+from hpad.store import record
+from hpad.store.memory import Begun, Memory
+
+KEY = Key("shop", "web")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9000, 1, 1), timezones=st.just(UTC))
+counts = st.integers(0, 2**31 - 1)
+rescales = st.lists(st.builds(Rescale, moments, counts, st.booleans()), max_size=5).map(tuple)
+histories = st.builds(
+    History, st.lists(st.builds(Recommendation, moments, counts), max_size=30).map(tuple), rescales, rescales
+)
+conditions = st.builds(
+    hpas.HorizontalPodAutoscalerCondition,
+    st.sampled_from(["AbleToScale", "ScaledToZero"]),
+    st.sampled_from(["True", "False"]),
+    st.none() | moments,
+    st.text(max_size=20),
+    st.text(max_size=20),
+)
+statuses = st.builds(
+    hpas.HorizontalPodAutoscalerStatus,
+    st.none() | counts,
+    st.none() | moments,
+    counts,
+    counts,
+    st.none(),
+    st.lists(conditions, max_size=3).map(tuple),
+)
+memories = st.builds(
+    Memory,
+    uid=st.text(max_size=40),
+    history=histories,
+    status=st.none() | statuses,
+    at=st.none() | moments,
+    left=st.none() | counts,
+    begun=st.none() | st.builds(Begun, counts, counts, rescales, rescales, statuses),
+    recalled=st.just(True),
+)
+
+
+@given(memories)
+def test_a_record_holds_the_memory(memory: Memory) -> None:
+    assert record.decode(KEY, record.encode(KEY, memory)) == memory
+
+
+@given(memories, st.data())
+def test_a_record_that_is_cut_short_is_refused(memory: Memory, data: st.DataObject) -> None:
+    whole = record.encode(KEY, memory)
+    length = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(record.Undecodable):
+        record.decode(KEY, whole[:length])
+
+
+@given(memories, st.data())
+def test_a_record_with_a_changed_byte_is_refused(memory: Memory, data: st.DataObject) -> None:
+    garbled = bytearray(record.encode(KEY, memory))
+    garbled[data.draw(st.integers(0, len(garbled) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(record.Undecodable):
+        record.decode(KEY, bytes(garbled))
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
+    with pytest.raises(record.Undecodable):
+        record.decode(KEY, data)
+
+
+def test_a_record_belongs_to_its_key() -> None:
+    with pytest.raises(record.Undecodable, match="shop/web"):
+        record.decode(Key("shop", "api"), record.encode(KEY, Memory(uid="1")))
+
+
+def test_a_later_format_is_named() -> None:
+    later = b"\x07" + record.encode(KEY, Memory(uid="1"))[1:]
+    with pytest.raises(record.Undecodable, match="format is 07, not 01"):
+        record.decode(KEY, later)
+
+
+def test_an_hour_of_recommendations_takes_two_kilobytes() -> None:
+    past = tuple(Recommendation(START + timedelta(seconds=15 * turn), 100 + turn) for turn in range(240))
+    assert len(record.encode(KEY, Memory(uid="0" * 36, history=History(past)))) < 2048
+
+
+def test_what_is_too_much_is_stood_for_by_what_holds_longer() -> None:
+    count = record.MOST + 500
+    past = tuple(Recommendation(START + timedelta(seconds=turn), (turn * 7919) % 1000) for turn in range(count))
+    ups = downs = tuple(Rescale(START + timedelta(seconds=turn), 1 + turn % 5) for turn in range(count))
+    kept = record.decode(KEY, record.encode(KEY, Memory(history=History(past, ups, downs)))).history
+    assert len(kept.recommendations) == len(kept.scale_ups) == len(kept.scale_downs) == record.MOST
+    for second in range(0, count, 50):
+        since = START + timedelta(seconds=second)
+        before = [held.replicas for held in past if held.timestamp >= since]
+        after = [held.replicas for held in kept.recommendations if held.timestamp >= since]
+        assert max(after) >= max(before)
+        assert min(after) <= min(before)
+        assert sum(held.change for held in kept.scale_downs if held.timestamp >= since) >= sum(
+            held.change for held in downs if held.timestamp >= since
+        )
+        assert sum(held.change for held in kept.scale_ups if held.timestamp >= since) <= sum(
+            held.change for held in ups if held.timestamp >= since
+        )
