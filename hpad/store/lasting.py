@@ -35,7 +35,7 @@ GRACE = timedelta(hours=1)
 """How long a vanished HPA is remembered: long enough for an API server or a folder that is empty by mistake."""
 _PATIENCE = 2.0
 """Seconds a rescale waits for the shelf."""
-_LOADING = 30.0
+_LOADING = 10.0
 """Seconds for which loading is tried; then every HPA counts as new."""
 _RETRY = 1.0
 _SWEEP = 60.0
