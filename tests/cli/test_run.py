@@ -8,6 +8,7 @@ import pytest
 
 from hpad import settings
 from hpad.cli import main, run
+from hpad.model.election import Election
 from hpad.model.tunables import Gates
 
 
@@ -89,3 +90,47 @@ def test_help_suffices(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
     assert capsys.readouterr().out.startswith("hpad 0.")
+
+
+def test_leader_election_is_off_unless_asked_for() -> None:
+    assert told().election == Election()
+    assert not Election().enabled
+    assert told("--leader-elect").election.enabled
+    assert not told("--leader-elect=false").election.enabled
+
+
+def test_the_originals_flags_of_leader_election() -> None:
+    loaded = told(
+        "--leader-elect=true",
+        "--leader-elect-lease-duration=60s",
+        "--leader-elect-renew-deadline=40s",
+        "--leader-elect-retry-period=5s",
+        "--leader-elect-resource-lock=leases",
+        "--leader-elect-resource-name=kube-controller-manager",
+        "--leader-elect-resource-namespace=hpad",
+    )
+    assert loaded.election == Election(
+        enabled=True,
+        lease_duration=timedelta(seconds=60),
+        renew_deadline=timedelta(seconds=40),
+        retry_period=timedelta(seconds=5),
+        name="kube-controller-manager",
+        namespace="hpad",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--leader-elect-resource-lock=endpoints", "--leader-elect-resource-lock: 'endpoints' is not one of leases"),
+        ("--leader-elect-lease-duration=10s", "10s is not more than the renew deadline of 10s"),
+        ("--leader-elect-retry-period=9s", "10s is not more than 1.2 times the retry period of 9s"),
+        ("--leader-elect-lease-duration=15500ms", "15.5s is not a whole number of seconds"),
+        ("--leader-elect-resource-name=No_Name", "--leader-elect-resource-name: 'No_Name' is no name"),
+        ("--leader-elect=maybe", "--leader-elect: 'maybe' is neither true nor false"),
+    ],
+)
+def test_what_no_leader_can_be_elected_with(flag: str, words: str) -> None:
+    with pytest.raises(settings.SettingsError) as caught:
+        told("--leader-elect", flag)
+    assert words in str(caught.value)

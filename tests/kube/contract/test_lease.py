@@ -1,0 +1,43 @@
+"""The Lease of an election on both API servers: one leader, conflicts, release."""
+
+from typing import Any
+
+from hpad.kube import lease
+from hpad.model.election import Election
+
+LEASE = "/apis/coordination.k8s.io/v1/{ns}/leases/hpad"
+
+
+async def test_a_lease_is_taken_kept_respected_and_given_up(api: Any) -> None:
+    told = Election(enabled=True, namespace=api.namespace)
+    first, second = (lease.Elector(api.client, told, identity=name) for name in ("first", "second"))
+    assert await first.attempt()
+    created = (await api.ask("GET", LEASE))["spec"]
+    assert await first.attempt()
+    assert await second.attempt() is None
+    assert second.holder == "first"
+    renewed = (await api.ask("GET", LEASE))["spec"]
+    assert renewed["renewTime"] > created["renewTime"]
+    assert renewed == {**created, "renewTime": renewed["renewTime"]}
+    assert {**created, "acquireTime": "", "renewTime": ""} == {
+        "holderIdentity": "first",
+        "leaseDurationSeconds": 15,
+        "leaseTransitions": 0,
+        "acquireTime": "",
+        "renewTime": "",
+    }
+    await first.release()
+    assert (await api.ask("GET", LEASE))["spec"]["holderIdentity"] == ""
+    assert await second.attempt()
+    assert (await api.ask("GET", LEASE))["spec"]["leaseTransitions"] == 1
+    assert await first.attempt() is None
+
+
+async def test_a_renewal_past_a_bystander_is_a_conflict_and_found_again(api: Any) -> None:
+    told = Election(enabled=True, namespace=api.namespace)
+    elector = lease.Elector(api.client, told, identity="first")
+    assert await elector.attempt()
+    await api.ask("PATCH", LEASE, {"metadata": {"labels": {"seen": "yes"}}})
+    assert await elector.attempt()
+    assert elector.slow == 1
+    assert (await api.ask("GET", LEASE))["metadata"]["labels"] == {"seen": "yes"}
