@@ -299,14 +299,14 @@ async def test_an_object_of_another_kind_is_refused_as_recorded(start, recorded)
     assert await client.ask("POST", HPAS, expected["request"]["body"]) == (400, expected["body"])
 
 
-async def test_server_side_apply_creates_and_merges(start):
+async def test_server_side_apply_creates_and_keeps_what_is_applied(start):
     client = await start(controllers=False, kubelet=False)
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  b: c\n"
     path = f"{CONFIGMAPS}/a?fieldManager=me"
     assert (await client.ask("PATCH", path, text, Content_Type="application/apply-patch+yaml"))[0] == 201
     text = text.replace("b: c", "d: e")
     assert (await client.ask("PATCH", path, text, Content_Type="application/apply-patch+yaml"))[0] == 200
-    assert client.cluster.get("configmaps", "a")["data"] == {"b": "c", "d": "e"}
+    assert client.cluster.get("configmaps", "a")["data"] == {"d": "e"}
 
 
 async def test_a_dry_run_stores_nothing(start):

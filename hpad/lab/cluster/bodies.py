@@ -42,6 +42,14 @@ def _decoded(media_type: str, raw: bytes, kind: str) -> Any:
     return from_yaml(raw)
 
 
+def applied(raw: bytes, address: paths.Address) -> Object:
+    """The body of a server-side apply; raises ApiError 400."""
+    body = from_yaml(raw)
+    if not isinstance(body, dict) or not all(isinstance(body.get(part) or {}, dict) for part in ("metadata", "spec")):
+        raise errors.bad_request(f"the object provided is unrecognized (must be of type {address.resource.kind})")
+    return body
+
+
 def from_yaml(raw: bytes) -> Any:
     """Raises ApiError 400."""
     try:

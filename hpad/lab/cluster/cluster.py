@@ -21,6 +21,7 @@ from hpad.lab.cluster import (
     garbage,
     journal,
     kubeconfig,
+    ownership,
     patches,
     reaper,
     recorder,
@@ -73,6 +74,7 @@ class Cluster:
         self.writer = writes.Writer(self.store, self.clock, scale_to_zero)
         self.hub = watches.Hub(self.store, bookmark_seconds)
         self.log = journal.Journal()
+        self.owners = ownership.Owners()
         self.faults = faults.Faults(self.hub, self.clock)
         self.url = ""
         self.directory = directory
@@ -86,7 +88,7 @@ class Cluster:
         self._kubelet: kubelets.Kubelet | None = None
         self.usage = usage.Usage(self.clock, sampling_seconds, self._roots)
         self._server = server.Server(
-            self.store, self.registry, self.writer, self.hub, self.usage, self.log, self.faults, self.clock
+            self.store, self.registry, self.writer, self.hub, self.usage, self.log, self.faults, self.clock, self.owners
         )
         self._runner: web.AppRunner | None = None
         self._loop: loops.Loop | None = None
@@ -115,6 +117,7 @@ class Cluster:
     async def _start(self) -> None:
         for name in ("default", "kube-system"):
             self.writer.create(resources.NAMESPACES, "", {"metadata": {"name": name}})
+        self.store.subscribe(self.owners.on_change)
         self.store.subscribe(garbage.Collector(self.writer).on_change)
         if self._auto_ready:
             self.store.subscribe(kubelets.Puppets(self.writer).on_change)

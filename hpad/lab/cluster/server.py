@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -18,6 +19,7 @@ from hpad.lab.cluster import (
     journal,
     openapi,
     openapi_v2,
+    ownership,
     patches,
     paths,
     reads,
@@ -44,6 +46,7 @@ class Server:
     log: journal.Journal
     faults: faults.Faults
     clock: clocks.Clock
+    owners: ownership.Owners
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 * 2**20)
@@ -147,8 +150,17 @@ class Server:
         namespace = address.namespace or ("" if not address.resource.namespaced else "default")
         warnings = bodies.field_warnings(address, body, request.query)
         created = self._writer(request).create(address.resource, namespace, body)
+        self._own(request, address, None, created)
         shown = self._form(request, address).one(created)
         return web.json_response(shown, status=201, headers=warnings)
+
+    def _own(self, request: web.Request, address: paths.Address, old: Object | None, new: Object) -> None:
+        """Remember who wrote which fields, unless it was a rehearsal."""
+        if old is new or request.query.get("dryRun") or not ownership.are_kept(address.resource, address.subresource):
+            return
+        before = old and admission.present(address.resource, old, address.version)
+        after = admission.present(address.resource, new, address.version)
+        self.owners.wrote(_manager(request, address, ownership.UPDATE), before, after)
 
     async def _on_object(self, request: web.Request, address: paths.Address, verb: str) -> web.StreamResponse:
         if verb == "patch" and request.content_type == patches.APPLY:
@@ -156,23 +168,30 @@ class Server:
         obj = self.store.get(address.resource, address.namespace or "", address.name)
         if verb == "delete":
             return await self._delete(request, address, obj)
-        if verb == "update":
-            body = await self._object(request, address)
-            obj = self.store.get(address.resource, address.namespace or "", address.name)
-            if address.subresource == "scale":
-                obj = self._writer(request).rescale(address.resource, obj, body)
-            else:
-                bodies.field_warnings(address, body, request.query)
-                obj = self._writer(request).update(address.resource, obj, body, address.subresource)
-        elif verb == "patch":
-            patch = bodies.from_json(await request.read(), "the patch")
-            obj = self.store.get(address.resource, address.namespace or "", address.name)
-            obj = self._writer(request).patch(
-                address.resource, obj, address.version, request.content_type, patch, address.subresource
+        if verb == "get":
+            return (
+                self._shown(address, obj)
+                if address.subresource
+                else web.json_response(self._form(request, address).one(obj))
             )
-        if verb == "get" and not address.subresource:
-            return web.json_response(self._form(request, address).one(obj))
-        return self._shown(address, obj)
+        body = await self._object(request, address) if verb == "update" else await self._patch(request)
+        old = self.store.get(address.resource, address.namespace or "", address.name)
+        new = self._changed(request, address, old, body)
+        self._own(request, address, old, new)
+        return self._shown(address, new)
+
+    async def _patch(self, request: web.Request) -> Any:
+        return bodies.from_json(await request.read(), "the patch")
+
+    def _changed(self, request: web.Request, address: paths.Address, old: Object, body: Any) -> Object:
+        """PUT or PATCH done; raises ApiError."""
+        writer, resource = self._writer(request), address.resource
+        if request.method == "PATCH":
+            return writer.patch(resource, old, address.version, request.content_type, body, address.subresource)
+        if address.subresource == "scale":
+            return writer.rescale(resource, old, body)
+        bodies.field_warnings(address, body, request.query)
+        return writer.update(resource, old, body, address.subresource)
 
     def _shown(self, address: paths.Address, obj: Object, status: int = 200) -> web.Response:
         if address.subresource == "scale":
@@ -180,16 +199,22 @@ class Server:
         return web.json_response(admission.present(address.resource, obj, address.version), status=status)
 
     async def _server_side_apply(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
-        """Apply as a merge: created when it is not there. Field ownership is not kept."""
-        patch = bodies.from_yaml(await request.read())
+        """Merge, and take away what the same manager applied before; created when it is not there."""
+        patch = bodies.applied(await request.read(), address)
+        writer, manager = self._writer(request), _manager(request, address, ownership.APPLY)
         obj = self.store.find(address.resource, address.namespace or "", address.name)
-        if obj is None:
-            created = self._writer(request).create(address.resource, address.namespace or "", patch)
-            return self._shown(address, created, 201)
-        updated = self._writer(request).patch(
-            address.resource, obj, address.version, patches.APPLY, patch, address.subresource
-        )
-        return self._shown(address, updated)
+        live = obj and admission.present(address.resource, obj, address.version)
+        if obj is None or live is None:
+            updated = writer.create(address.resource, address.namespace or "", patch)
+        else:
+            if request.query.get("force") != "true":
+                self.owners.check(manager, live, patch)
+            gone = self.owners.abandoned(manager, live, patch)
+            updated = writer.apply(address.resource, obj, ownership.without(live, gone), patch, address.subresource)
+        if not request.query.get("dryRun") and ownership.are_kept(address.resource, address.subresource):
+            after = admission.present(address.resource, updated, address.version)
+            self.owners.applied(manager, live, after, patch)
+        return self._shown(address, updated, 201 if obj is None else 200)
 
     async def _delete(self, request: web.Request, address: paths.Address, obj: Object) -> web.StreamResponse:
         options = bodies.delete_options(request.query, await request.read())
@@ -211,6 +236,12 @@ class Server:
 
     async def _object(self, request: web.Request, address: paths.Address) -> Object:
         return bodies.read(request.content_type, await request.read(), address)
+
+
+def _manager(request: web.Request, address: paths.Address, operation: str) -> ownership.Manager:
+    """Who asks: fieldManager, else the program that the User-Agent names."""
+    name = request.query.get("fieldManager") or request.headers.get("User-Agent", "").partition("/")[0]
+    return ownership.Manager(name, operation, address.resource.group_version(address.version), address.subresource)
 
 
 def _not_found_page() -> web.Response:

@@ -64,6 +64,12 @@ class Writer:
         patched = patches.apply(media_type, admission.present(resource, old, version), patch)
         return self.update(resource, old, patched, subresource)
 
+    def apply(self, resource: Resource, old: Object, live: Object, patch: Object, subresource: str = "") -> Object:
+        """Server-side apply on `live`, which is the object in the version of the patch."""
+        if subresource == "scale":
+            return self.rescale(resource, old, patches.apply(patches.APPLY, scale.read(resource, old), patch))
+        return self.update(resource, old, patches.apply(patches.APPLY, live, patch), subresource)
+
     def rescale(self, resource: Resource, old: Object, body: Object) -> Object:
         """PUT of `/scale`; the answer is the object, `scale.read` makes a Scale of it."""
         return self.store.update(resource, scale.applied(resource, old, body))
