@@ -16,15 +16,17 @@ from hpad.control.controller import Controller
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.world import HpaSource
 from hpad.gather import contexts, fanout, limits
-from hpad.kube import client, cluster, config, lease, limiter, recorder, watch
+from hpad.kube import client, cluster, config, history, lease, limiter, recorder, watch
 from hpad.manifests import folder
 from hpad.serve import server
 from hpad.settings import Settings
-from hpad.store import memory, recording
+from hpad.store import lasting, memory, recording, sqlite
 from hpad.telemetry import Telemetry
 
 DRAIN_SECONDS = 10.0
 _FLUSH_SECONDS = 2.0
+_GAP = 4
+"""Periods that a restart or a change of leader may take before what is remembered has a hole in it."""
 _WAITING = "waiting for the cluster and the HPAs"
 _FIRST_WORD, _NEXT_WORD = 5.0, 30.0
 """Seconds until hpad says that it is still waiting for its cluster, and from then on."""
@@ -58,7 +60,7 @@ class App:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.telemetry = Telemetry()
-        self.store = memory.InMemory()
+        self.store: memory.Store = memory.InMemory()
         self.cluster: cluster.Cluster
         self.hpas: HpaSource
         self.controller: Controller
@@ -133,11 +135,14 @@ class App:
         return [] if self._beating.is_set() else [_WAITING, *self.troubles()]
 
     def troubles(self) -> list[str]:
-        """What is wrong with the cluster's watches and with the files of the folder, a sentence each."""
-        if self._folder is None:
-            return self.cluster.troubles
-        problems = [str(problem) for found in self._folder.errors.values() for problem in found]
-        return [*self.cluster.troubles, *([self._folder.trouble] if self._folder.trouble else []), *problems]
+        """What is wrong with the cluster's watches, with histories and with the folder's files, a sentence each."""
+        found = list(self.cluster.troubles)
+        if isinstance(self.store, lasting.Lasting) and self.store.trouble is not None:
+            found.append(self.store.trouble)
+        if self._folder is not None:
+            found += [self._folder.trouble] if self._folder.trouble else []
+            found += [str(problem) for problems in self._folder.errors.values() for problem in problems]
+        return found
 
     def _parts(self, cluster_config: config.ClusterConfig) -> list[Part]:
         """Build every object, and say in which order they start."""
@@ -173,12 +178,14 @@ class App:
             journal = recording.Journal(settings.record, clock)
             parts.append(Part("journal", "outlives the last reconcile", journal.start, journal.stop))
         election = self._election(cluster_config) if settings.election.enabled and not settings.dry_run else []
+        histories = self._histories(cluster_config.namespace, api)
         self._build_heartbeat(metrics, journal)
         if settings.listen is not None:
             self.server = self._window(settings.listen)
             parts.append(Part("windows", "a daemon that still waits can say so", self.server.start, self.server.stop))
         parts.append(self._background("caches", "what decisions read", self._keep_caches, self._flush_events))
         parts.extend(election)
+        parts.extend(histories)
         parts.append(self._background("heartbeat", "last to start, first to stop", self._begin, self._drain))
         return parts
 
@@ -206,6 +213,7 @@ class App:
             patience=period * limits.PATIENCE,
             owned=settings.manifests is None,
             dry_run=settings.dry_run,
+            gap=settings.sync_period * _GAP,
         )
         reconciler = Reconciler(
             ways=ways,
@@ -216,6 +224,7 @@ class App:
             claims=Claims(),
             telemetry=self.telemetry,
             journal=journal,
+            fallbacks=metrics.fallback if any(source.fallback for source in settings.sources) else None,
             owner=owner,
         )
         self.controller = Controller(
@@ -223,6 +232,36 @@ class App:
         )
         if self.leader is not None:
             self.leader.subscribe(self.controller.reconsider)
+
+    def _histories(self, namespace: str, api: client.Client) -> list[Part]:
+        """Build the store; what is left to save is saved while the Lease is still held."""
+        told, period = self.settings.store, self.settings.sync_period.total_seconds()
+        if told.kind == "memory" or self.settings.dry_run:
+            if not told.chosen and not self.settings.dry_run:
+                self._log.info("histories will not survive a restart: name a file with --store sqlite:FILE")
+            return []
+        owns = self.leader.owns if self.leader is not None else ownership.EVERYTHING.owns
+        if told.kind == "sqlite" and told.path is not None:
+            shelf: lasting.Shelf = sqlite.Sqlite(told.path, self.clock)
+            pace = lasting.Pace(tick=min(0.25, period / 8), rest=min(1.0, period / 4))
+        else:
+            home = self.settings.election.namespace if self.settings.election.enabled else namespace
+            shelf = history.ConfigMaps(api, told.namespace or home, told.name, owns)
+            pace = lasting.Pace(tick=min(1.0, period / 8), rest=period)
+        store = self.store = lasting.Lasting(shelf, self.clock, self.telemetry, pace, owns)
+        if self.leader is not None:
+            self.leader.subscribe(store.refresh)  # before anybody else: another may have written since
+
+        async def keep() -> None:
+            await store.run(lambda key: self.hpas.get(key) is not None)
+
+        running = self._background("histories", "read before the first decision, saved after the last", keep, _nothing)
+
+        async def stop() -> None:
+            await running.stop()
+            await store.stop()
+
+        return [running._replace(stop=stop)]
 
     def _election(self, cluster_config: config.ClusterConfig) -> list[Part]:
         """Connections of its own: no reconcile may keep a renewal waiting."""

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock
-from hpad.control import act, ownership, resume
+from hpad.control import act, ownership, relief, resume
 from hpad.control.claims import Claims
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
@@ -66,6 +66,7 @@ class Reconciler:
         telemetry: Telemetry,
         journal: Journal | None = None,
         owner: ownership.Owner = ownership.EVERYTHING,
+        fallbacks: relief.Fallbacks | None = None,
     ) -> None:
         self._ways = ways
         self._clock = clock
@@ -76,6 +77,7 @@ class Reconciler:
         self._telemetry = telemetry
         self._journal = journal
         self._owner = owner
+        self._fallbacks = fallbacks
         self._log = structlog.get_logger("hpad.reconcile")
 
     async def reconcile(self, listed: HorizontalPodAutoscaler, slot: Slot) -> settle.Settlement:
@@ -113,6 +115,7 @@ class Reconciler:
         if held.begun is not None and scale is not None and resume.carried_out(held.begun, scale.spec.replicas):
             hpa = await self._finish(hpa, held.begun)
         pods = self._pods(key.namespace, scale)
+        told = relief.terms_of(hpa, self._fallbacks)
         view = examine.View(
             hpa=hpa,
             now=self._clock.now(),
@@ -122,6 +125,8 @@ class Reconciler:
             scale_error=scale_error,
             pods=pods,
             rivals=self._claims.rivals(key, pods),
+            terms=told.terms,
+            terms_flaw=told.flaw,
         )
         history = resume.resumed(held, view, self._ways.gap)
         return view if history is held.history else msgspec.structs.replace(view, history=history)

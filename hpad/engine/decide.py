@@ -8,6 +8,7 @@ import msgspec
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, View, examine
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import Recommended, recommend
+from hpad.engine.relieve import relieve
 from hpad.engine.restrain import Restrained, restrain
 from hpad.model.sample import AdapterError, Query, Sample
 from hpad.model.trace import Step, Trace
@@ -64,6 +65,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         if recommended is None or recommended.leader is None or restrained is None:
             return f"cannot decide: {recommended and recommended.error}"
         invalid = f"; {recommended.invalid} of {len(self.proposals)} metrics invalid" if recommended.invalid else ""
+        invalid += "".join(
+            f"; {proposal.goal.label} {proposal.relief}"
+            for proposal in self.proposals
+            if proposal.relief and proposal is not recommended.leader
+        )
         if self.scale_to is None:
             return f"keep {self.current}: {_why_keep(recommended.leader, restrained)}{invalid}"
         moved = f"scale {self.name} from {self.current} to {self.scale_to}"
@@ -98,6 +104,8 @@ def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterEr
         raise ValueError(f"{len(verdict.goals)} metrics take as many answers, not {len(answers)}")
     name, current = view.hpa.metadata.name, view.replicas
     proposals = tuple(propose(view, goal, answer) for goal, answer in zip(verdict.goals, answers, strict=True))
+    if view.terms:
+        proposals = relieve(view, proposals)
     recommended = recommend(proposals, current)
     if recommended.leader is None:
         return Decision(
@@ -127,6 +135,8 @@ def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterEr
 
 
 def _reason(leader: Proposal, wanted: int, current: int) -> str:
+    if leader.relief and wanted != current:
+        return f"{leader.goal.description} {leader.relief}"
     if wanted > current:
         return f"{leader.goal.description} above target"
     return "All metrics below target" if wanted < current else ""
@@ -134,7 +144,9 @@ def _reason(leader: Proposal, wanted: int, current: int) -> str:
 
 def _why_move(decision: Decision, leader: Proposal, restrained: Restrained) -> str:
     wanted, current = restrained.wanted, decision.current
-    if wanted > current:
+    if leader.relief:
+        why = f"{leader.goal.label} {leader.relief}"
+    elif wanted > current:
         why = f"{leader.goal.label} above target ({leader.reading})"
     elif wanted < current:
         why = f"all metrics below target, {leader.goal.label} the closest ({leader.reading})"
@@ -152,6 +164,8 @@ def _why_keep(leader: Proposal, restrained: Restrained) -> str:
         return f"{restrained.wanted} wanted for {leader.goal.label} ({leader.reading}), but {restrained.limit}"
     if restrained.stabilized != restrained.wanted:
         return str(restrained)
+    if leader.relief:
+        return f"{leader.goal.label} {leader.relief}"
     usage = leader.usage
     if usage is not None and usage.cautious is not None:
         silent = f"{usage.missing} pods without a value and {usage.unready} not ready"

@@ -16,6 +16,7 @@ from hpad.model.pod import Pod
 from hpad.model.sample import AdapterError, Query
 from hpad.model.selector import Selector, SelectorError
 from hpad.model.target import Scale
+from hpad.model.terms import Terms
 from hpad.model.tunables import Tunables
 
 UNREACHABLE: Final = "unreachable"
@@ -28,7 +29,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     `scale` or `scale_error` (the text of the error that reading it gave) is set. `pods` are those that match the
     scale's selector, in the order they were listed; `rivals` the names of other HPAs of the namespace whose own
-    selectors match any of them.
+    selectors match any of them. `terms` are those of each metric beyond the API, () where there are none; `terms_flaw`
+    says what is wrong with how they were put.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -39,6 +41,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     scale_error: str | None = None
     pods: Sequence[Pod] = ()
     rivals: tuple[str, ...] = ()
+    terms: tuple[Terms, ...] = ()
+    terms_flaw: str | None = None
 
     @property
     def intent(self) -> Intent:

@@ -13,13 +13,21 @@ from hpad.model.tunables import Gates
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What one metric wants. With `error` set it wants nothing, and `failure` is the error in its full length."""
+    """What one metric wants. With `error` set it wants nothing, and `failure` is the error in its full length.
+
+    `unread`: the error is that there was no sample. `relief` says what stands in for it all the same, by the HPA's
+    terms (`replicas`, or nothing where `ignored`); `note` what else they made of the reading.
+    """
 
     goal: Goal
     replicas: int
     usage: Usage | None = None
     error: str | None = None
     failure: str = ""
+    unread: bool = False
+    relief: str = ""
+    ignored: bool = False
+    note: str = ""
 
     @property
     def current(self) -> str:
@@ -40,8 +48,10 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reading(self) -> str:
         """Reading and goal: "305% / 50%", "80 / 15 over 3 replicas" (Value), "80 / 15 per replica" (AverageValue)."""
-        usage, held = self.usage, f"{self.current} / {self.wanted}"
-        if usage is None or self.goal.of_pods:
+        usage, held = self.usage, f"{self.current} / {self.wanted}{self.note}"
+        if self.relief:
+            return self.relief
+        if usage is None or self.goal.of_pods or self.note:
             return held
         if usage.total is not None:
             return f"{held} per replica"
@@ -49,7 +59,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.error is not None:
-            return f"{self.goal.label} is invalid: {self.error}"
+            return f"{self.goal.label} {self.relief or 'is invalid'}: {self.error}"
         return f"{self.goal.label} wants {self.replicas} ({self.reading})"
 
 
@@ -69,7 +79,7 @@ def propose(view: View, goal: Goal, answer: Sample | AdapterError) -> Proposal:
     if goal.flaw is not None:
         return _failed(goal, goal.flaw)
     if isinstance(answer, AdapterError):
-        return _failed(goal, goal.wording.fetch + answer.message)
+        return _failed(goal, goal.wording.fetch + answer.message, unread=True)
     scale = view.scale
     current, status = (0, 0) if scale is None else (scale.spec.replicas, scale.status.replicas)
     try:
@@ -91,8 +101,8 @@ def _tolerances(view: View) -> Tolerances:
     return Tolerances(own if down is None else down, own if up is None else up)
 
 
-def _failed(goal: Goal, error: str) -> Proposal:
-    return Proposal(goal=goal, replicas=0, error=error, failure=goal.wording.outer + error)
+def _failed(goal: Goal, error: str, *, unread: bool = False) -> Proposal:
+    return Proposal(goal=goal, replicas=0, error=error, failure=goal.wording.outer + error, unread=unread)
 
 
 def _replicas(goal: Goal, usage: Usage, current: int, status: int, allowed: Tolerances, gates: Gates) -> int:

@@ -8,7 +8,7 @@ from hpad.engine.propose import Proposal
 
 
 class Recommended(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest proposal, and the first metric that failed.
+    """The largest proposal, and the first metric that failed; `invalid` counts those for which nothing stands in.
 
     Without a `leader` nothing may move: all metrics failed, or some did and the others would shrink.
     """
@@ -30,12 +30,20 @@ def recommend(proposals: Sequence[Proposal], current: int) -> Recommended:
     """Take the largest proposal; while any metric is invalid the target may grow, never shrink."""
     leader, replicas, invalid = None, 0, 0
     failed: Proposal | None = None
+    relieved: Proposal | None = None
     for proposal in proposals:
-        if proposal.error is not None:
+        if proposal.error is not None and not proposal.relief:
             invalid += 1
             failed = failed or proposal
-        elif replicas == 0 or proposal.replicas > replicas:
+            continue
+        if proposal.relief:
+            relieved = relieved or proposal
+            if proposal.ignored:
+                continue
+        if replicas == 0 or proposal.replicas > replicas:
             replicas, leader = proposal.replicas, proposal
+    if relieved is not None and failed is None:
+        return _relieved(proposals, relieved, leader, replicas)
     if failed is not None:
         error = f"invalid metrics ({invalid} invalid out of {len(proposals)}), first error is: {failed.failure}"
         if leader is None or replicas < current:
@@ -43,3 +51,13 @@ def recommend(proposals: Sequence[Proposal], current: int) -> Recommended:
         return Recommended(replicas=replicas, leader=leader, invalid=invalid, failed=failed, error=error)
     empty = None if proposals else "invalid metrics (0 invalid out of 0), first error is: no metrics are specified"
     return Recommended(replicas=replicas if proposals else -1, leader=leader, invalid=0, failed=None, error=empty)
+
+
+def _relieved(proposals: Sequence[Proposal], relieved: Proposal, leader: Proposal | None, replicas: int) -> Recommended:
+    """Something stands in for every metric that failed; where all are to be ignored, nobody is left to decide."""
+    if leader is None:
+        count = len(proposals)
+        error = f"invalid metrics ({count} invalid out of {count}), first error is: {relieved.failure}"
+        return Recommended(replicas=-1, leader=None, invalid=count, failed=relieved, error=error)
+    error = f"metric fails, but {relieved.relief}: {relieved.failure}"
+    return Recommended(replicas=replicas, leader=leader, invalid=0, failed=relieved, error=error)

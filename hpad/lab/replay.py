@@ -70,6 +70,8 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             scale_error=step.scale_error,
             pods=step.selected(),
             rivals=step.rivalling(others),
+            terms=step.agreed,
+            terms_flaw=step.terms_flaw,
         )
         replayed = _reconcile(view, step, where)
         hpa, history = _carried(hpa, replayed.settlement)

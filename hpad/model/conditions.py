@@ -8,6 +8,7 @@ ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"
 SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
+FALLBACK_ACTIVE = "ExternalMetricFallbackActive"
 
 TRUE = "True"
 FALSE = "False"
@@ -45,6 +46,7 @@ def truncated_to_seconds(moment: datetime) -> datetime:
 
 __all__ = [
     "ABLE_TO_SCALE",
+    "FALLBACK_ACTIVE",
     "FALSE",
     "SCALED_TO_ZERO",
     "SCALING_ACTIVE",

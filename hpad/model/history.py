@@ -24,12 +24,35 @@ class Rescale(msgspec.Struct, frozen=True, gc=False):
     outdated: bool = False
 
 
+class Heard(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one metric last said: when and how many replicas it wanted, and since when it fails (None: it does not).
+
+    `metric` is the label of its goal.
+    """
+
+    metric: str
+    failing_since: Moment | None = None
+    good_at: Moment | None = None
+    replicas: int = 0
+
+
+NEVER_HEARD = Heard("")
+
+
 class History(msgspec.Struct, frozen=True):
-    """Recommendations feed the stabilization windows, rescales the rate policies. Empty for a new HPA."""
+    """Recommendations feed the stabilization windows, rescales the rate policies. Empty for a new HPA.
+
+    `heard` is kept for HPAs with terms of their own about metrics that fail (see `hpad.model.terms`).
+    """
 
     recommendations: tuple[Recommendation, ...] = ()
     scale_ups: tuple[Rescale, ...] = ()
     scale_downs: tuple[Rescale, ...] = ()
+    heard: tuple[Heard, ...] = ()
+
+    def of(self, metric: str) -> Heard:
+        """What was heard of the metric of that label, NEVER_HEARD if nothing was."""
+        return next((known for known in self.heard if known.metric == metric), NEVER_HEARD)
 
 
 EMPTY = History()

@@ -48,6 +48,8 @@ def step(done: Reconciled, *, new_spec: bool) -> dict[str, Any]:
         scale_error=view.scale_error,
         scale_update_errors=_update_errors(done.outcome),
         rivals=view.rivals,
+        terms=view.terms,
+        terms_flaw=view.terms_flaw,
     )
     return {**seen, "expect": _expected(done)}
 

@@ -6,6 +6,7 @@ import msgspec
 
 from hpad.engine.decide import Decision
 from hpad.engine.examine import View
+from hpad.engine.relieve import heard
 from hpad.model.history import History, Recommendation, Rescale
 
 
@@ -22,7 +23,8 @@ def remembered(view: View, decision: Decision, *, rescaled: bool) -> History:
             ups = _remember(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
         else:
             downs = _remember(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
-    return History(recommendations, ups, downs)
+    known = heard(view, decision.proposals) if view.terms and decision.proposals else history.heard
+    return History(recommendations, ups, downs, known)
 
 
 def _remember(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:

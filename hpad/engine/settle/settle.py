@@ -11,6 +11,7 @@ from hpad.engine.settle.memory import remembered
 from hpad.engine.settle.status import reading, same
 from hpad.model.conditions import (
     ABLE_TO_SCALE,
+    FALLBACK_ACTIVE,
     FALSE,
     SCALED_TO_ZERO,
     SCALING_ACTIVE,
@@ -91,6 +92,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     for proposal in decision.proposals:
         if proposal.error is not None:
             draft.warn(proposal.goal.wording.reason, proposal.error)
+    _mark_fallback(view, draft, decision)
     if decision.undecided:
         return _undecided(view, draft, decision)
     _explain(draft, decision)
@@ -183,6 +185,22 @@ def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
     else:
         message = "the HPA controller did not scale the workload to zero"
         draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
+
+
+def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
+    """Say whether something stands in for a metric that fails (condition after KEP-5679); without terms, nothing."""
+    if view.terms_flaw is not None:
+        draft.warn("InvalidAnnotation", view.terms_flaw)
+    if not any(terms.fallback is not None for terms in view.terms):
+        draft.conditions = without_condition(draft.conditions, FALLBACK_ACTIVE)
+        return
+    relieved = [proposal for proposal in decision.proposals if proposal.relief]
+    if not relieved:
+        message = "no metric of the HPA is replaced by a fallback"
+        draft.condition(FALLBACK_ACTIVE, FALSE, "NoFallback", message)
+        return
+    named = [f"{proposal.goal.label}: {proposal.error}" for proposal in relieved]
+    draft.condition(FALLBACK_ACTIVE, TRUE, "FallbackActive", f"a fallback stands in for {'; '.join(named)}")
 
 
 def _settlement(

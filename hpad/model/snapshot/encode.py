@@ -10,10 +10,12 @@ from hpad.model import pod
 from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, to_builtins
 from hpad.model.pod import Pod
+from hpad.model.quantity import Quantity
 from hpad.model.sample import AdapterError, ObjectSample, PodSample, Query
 from hpad.model.snapshot.lists import metrics_lists
 from hpad.model.snapshot.scenario import Answer, Reading, Step, converted
 from hpad.model.target import Scale
+from hpad.model.terms import Terms
 from hpad.model.tunables import Tunables
 
 
@@ -50,6 +52,8 @@ def encode_step(
     scale_error: str | None = None,
     scale_update_errors: Sequence[str] = (),
     rivals: Sequence[str] = (),
+    terms: Sequence[Terms] = (),
+    terms_flaw: str | None = None,
 ) -> dict[str, Any]:
     """A step as JSON-like builtins, from which `decode_step` reads the same again.
 
@@ -68,10 +72,23 @@ def encode_step(
     value["pods"] = [pod.to_builtins(each, now) for each in pods]
     if rivals:
         value["rivals"] = list(rivals)
+    if terms:
+        value["terms"] = [_put(each) for each in terms]
+    if terms_flaw is not None:
+        value["termsFlaw"] = terms_flaw
     listed = value | metrics_lists(queries, answers, {each.name: each.labels for each in pods})
     if _reads_back(listed, queries, answers):
         return listed
     return value | {"answers": [to_builtins(_reading(answer)) for answer in answers]}
+
+
+def _put(terms: Terms) -> dict[str, str]:
+    said: dict[str, str] = {}
+    if terms.fallback is not None:
+        said["fallback"] = str(terms.fallback)
+    if terms.activation is not None:
+        said["activation"] = str(Quantity.from_milli(terms.activation))
+    return said
 
 
 def _reads_back(value: Mapping[str, Any], queries: Sequence[Query | AdapterError], answers: Sequence[Answer]) -> bool:

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from hpad.model import narrow, pod, selector
+from hpad.model import narrow, pod, selector, terms
 from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, dec_hook
 from hpad.model.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from hpad.model.moment import Moment
 from hpad.model.pod import Pod
+from hpad.model.quantity import parse_milli
 from hpad.model.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
@@ -27,6 +28,7 @@ from hpad.model.sample import (
 )
 from hpad.model.selector import Selector, SelectorError
 from hpad.model.target import Scale
+from hpad.model.terms import Terms
 from hpad.model.tunables import Gates, Tunables
 
 Answer = Sample | AdapterError
@@ -66,6 +68,13 @@ class Reading(_Lenient, frozen=True):
     blame: str = "source"
 
 
+class _Terms(_Lenient, frozen=True):
+    """Those of one metric, as people write them: `replicas:5 after 3m0s`, and a quantity."""
+
+    fallback: str | None = None
+    activation: str | None = None
+
+
 class Step(_Lenient, frozen=True):
     """What one reconcile saw. `spec` is the HPA's new spec from this step on, None where it is unchanged."""
 
@@ -80,6 +89,22 @@ class Step(_Lenient, frozen=True):
     external_metrics: dict[str, _ExternalMetrics] = {}
     rivals: tuple[str, ...] | None = None
     answers: tuple[Reading, ...] | None = None
+    terms: tuple[_Terms, ...] = ()
+    terms_flaw: str | None = None
+
+    @property
+    def agreed(self) -> tuple[Terms, ...]:
+        """The terms of each metric, none where none were recorded; raises SnapshotError."""
+        try:
+            return tuple(
+                Terms(
+                    fallback=None if each.fallback is None else terms.parse(each.fallback),
+                    activation=None if each.activation is None else parse_milli(each.activation),
+                )
+                for each in self.terms
+            )
+        except ValueError as error:
+            raise SnapshotError(f"terms: {error}") from error
 
     def selected(self) -> tuple[Pod, ...]:
         """The pods that match the scale's selector, in their order; none where it can't be told."""

@@ -1,0 +1,87 @@
+"""What stands in for a metric that fails, and from which value on a metric counts: the terms beyond the API.
+
+Names and meaning of the fallback to fixed replicas follow KEP-5679; the table is in `hpad.model.terms`. A failure stays
+a failure: the proposal keeps its error, for conditions, events and series.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from hpad.engine.examine import View
+from hpad.engine.propose import Proposal
+from hpad.model import duration
+from hpad.model.history import NEVER_HEARD, Heard
+from hpad.model.sample import EXTERNAL, OBJECT
+from hpad.model.terms import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
+
+
+def relieve(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
+    """The proposals after the HPA's terms; `view.terms[i]` belongs to `proposals[i]`."""
+    return tuple(_relieved(view, proposal, index) for index, proposal in enumerate(proposals))
+
+
+def heard(view: View, proposals: Sequence[Proposal]) -> tuple[Heard, ...]:
+    """What is to be remembered of each metric: since when it fails, and what it wanted last."""
+    return tuple(_heard(view, proposal) for proposal in proposals)
+
+
+def _relieved(view: View, proposal: Proposal, index: int) -> Proposal:
+    terms = view.terms[index]
+    if proposal.error is None:
+        return proposal if terms.activation is None else _activated(view, proposal, terms.activation)
+    if terms.fallback is None or not proposal.unread:
+        return proposal
+    return _stood_in(proposal, terms.fallback, view.history.of(proposal.goal.label), view.now)
+
+
+def _stood_in(proposal: Proposal, fallback: Fallback, known: Heard, now: datetime) -> Proposal:
+    failing = now - (known.failing_since or now)
+    after = fallback.after
+    if after is None:
+        after = timedelta() if fallback.kind == LAST_GOOD else DEFAULT_AFTER
+    if failing < after:
+        return proposal
+    since = f"failing for {_written(failing)}"
+    if fallback.kind == REPLICAS:
+        return _with(proposal, fallback.replicas, f"falls back to {fallback.replicas} replicas, {since}")
+    if fallback.kind == IGNORE:
+        return msgspec.structs.replace(proposal, relief=f"is ignored, {since}", ignored=True)
+    if fallback.kind == LAST_GOOD and known.good_at is not None and now - known.good_at <= fallback.age:
+        age = _written(now - known.good_at)
+        return _with(proposal, known.replicas, f"falls back to {known.replicas} replicas, as wanted {age} ago")
+    return proposal
+
+
+def _with(proposal: Proposal, replicas: int, relief: str) -> Proposal:
+    return msgspec.structs.replace(proposal, replicas=replicas, relief=relief)
+
+
+def _activated(view: View, proposal: Proposal, threshold: int) -> Proposal:
+    """Where the target may go to zero: nothing up to the threshold, at least one replica above it."""
+    usage, goal = proposal.usage, proposal.goal
+    if view.intent.min_replicas != 0 or usage is None or goal.type not in (OBJECT, EXTERNAL):
+        return proposal
+    value = usage.value if usage.total is None else usage.total
+    if value is None:
+        return proposal
+    if value > threshold:
+        return proposal if proposal.replicas else msgspec.structs.replace(proposal, replicas=1)
+    note = f", not above its activation threshold {goal.written(threshold)}"
+    return msgspec.structs.replace(proposal, replicas=0, note=note)
+
+
+def _heard(view: View, proposal: Proposal) -> Heard:
+    label = proposal.goal.label
+    if proposal.error is None:
+        return Heard(label, good_at=view.now, replicas=proposal.replicas)
+    known = view.history.of(label)
+    since = known.failing_since or view.now
+    if known is NEVER_HEARD:
+        return Heard(label, failing_since=since)
+    return msgspec.structs.replace(known, failing_since=since)
+
+
+def _written(span: timedelta) -> str:
+    return duration.write(timedelta(seconds=int(span.total_seconds())))
