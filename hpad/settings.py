@@ -22,6 +22,8 @@ from hpad.model.sample import EXTERNAL, SOURCE_TYPES
 from hpad.model.tunables import Gates, Tunables
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+STORES = ("memory", "sqlite", "cluster")
+HISTORY_FILE = "history.db"
 LOG_FORMATS = ("auto", "text", "json")
 RABBITMQ_METRICS = ("queue_messages", "queue_messages_ready", "queue_messages_unacknowledged")
 BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
@@ -90,6 +92,20 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where histories survive: `sqlite` in the file `path`, `cluster` in the ConfigMaps NAME-0, NAME-1, ..., `memory`
+    nowhere.
+
+    `namespace` is that of the ConfigMaps, None for that of the Lease or of hpad itself. `chosen`: somebody said so.
+    """
+
+    kind: str = "memory"
+    path: Path | None = None
+    namespace: str | None = None
+    name: str = "hpad-history"
+    chosen: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, checked. `manifests` set: HPAs come from that folder instead of the API server.
 
@@ -118,6 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "auto"
     record: Path | None = None
+    store: StoreSettings = StoreSettings()
     dry_run: bool = False
 
 
@@ -304,6 +321,44 @@ def _source(name: str, value: Any) -> SourceSettings:
     return SourceSettings(**{"name": name, "adapter": name, "settings": rest, **mine})
 
 
+def _store(value: Any) -> dict[str, Any]:
+    """`{kind: sqlite, path: FILE}`, or as text: memory, cluster, sqlite, sqlite:FILE."""
+    if isinstance(value, str):
+        kind, _, path = value.partition(":")
+        value = {"kind": kind, **({"path": path} if path else {})}
+    parsers: dict[str, Callable[[Any], Any]] = {
+        "kind": _one_of(*STORES), "path": _path, "namespace": _object_name, "name": _object_name,
+    }  # fmt: skip
+    fields = _fields(value, parsers)
+    fields.setdefault("kind", "sqlite" if "path" in fields else None)
+    if fields["kind"] is None:
+        raise ValueError(f"kind is missing: one of {', '.join(STORES)}")
+    for name, kind in (("path", "sqlite"), ("namespace", "cluster"), ("name", "cluster")):
+        if name in fields and fields["kind"] != kind:
+            raise ValueError(f"{name}: means nothing to the kind {fields['kind']}, only to {kind}")
+    return fields
+
+
+def _stored(told: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:
+    """What was said, or what fits the way hpad is run; raises SettingsError where a file is meant but none is named.
+
+    Several replicas share what only the cluster can keep. systemd names a service's StateDirectory.
+    """
+    folder = environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if told is None:
+        if not election.enabled and folder:
+            return StoreSettings(kind="sqlite", path=Path(folder) / HISTORY_FILE)
+        in_cluster = election.enabled or "KUBERNETES_SERVICE_HOST" in environ
+        return StoreSettings(kind="cluster" if in_cluster else "memory")
+    if told["kind"] == "sqlite" and told.get("path") is None:
+        if not folder:
+            raise SettingsError(
+                "store: path is missing: which file to keep histories in (systemd's STATE_DIRECTORY is not set)"
+            )
+        told = {**told, "path": Path(folder) / HISTORY_FILE}
+    return StoreSettings(**told, chosen=True)
+
+
 def _sources(value: Any) -> tuple[SourceSettings, ...]:
     if not isinstance(value, dict):
         raise ValueError("sources are a mapping of a name of your choice to {adapter: …, …}")
@@ -366,6 +421,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "log_level": _one_of(*LOG_LEVELS),
     "log_format": _one_of(*LOG_FORMATS),
     "record": _path,
+    "store": _store,
     "dry_run": _flag,
     "leader_elect": _flag,
     "leader_elect_lease_duration": _positive_duration,
@@ -407,7 +463,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
         problems.extend(_inconsistent(merged))
     if problems:
         raise SettingsError(*problems)
-    return _assembled(merged)
+    return _assembled(merged, environ)
 
 
 def _joined(field: str, held: Any, new: Any) -> Any:
@@ -473,10 +529,11 @@ def _election(merged: Mapping[str, Any]) -> Election:
     return Election(**{name: merged[field] for field, name in _ELECTION.items() if field in merged})
 
 
-def _assembled(merged: Mapping[str, Any]) -> Settings:
+def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     rest = dict(merged)
     numbers = {field: rest.pop(field) for field in _TUNABLES if field in rest}
     tunables = Tunables(gates=Gates(**rest.pop("feature_gates", {})), **numbers)
     election = _election(rest)
+    rest["store"] = _stored(rest.get("store"), environ, election)
     others = {field: value for field, value in rest.items() if not field.startswith("leader_elect")}
     return Settings(tunables=tunables, election=election, **others)

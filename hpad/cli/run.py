@@ -56,6 +56,7 @@ _FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("hpa_selector", "LABELS", "only HPAs with these labels, e.g. autoscaler=hpad", ("--hpa-selector",)),
     ("manifests", "DIR", "HPAs from the files of this folder instead of the API server's", ("--manifests",)),
     ("record", "DIR", "write what every decision saw and did, for `hpad replay`", ("--record",)),
+    ("store", "KIND", "where histories survive: sqlite[:FILE], cluster or memory (what fits)", ("--store",)),
     ("listen", "HOST:PORT", "metrics, health, JSON, status page (127.0.0.1:8473); none: not at all", ("--listen",)),
     ("max_staleness", "DURATION", "keep replicas when a watch brings nothing for so long (5m)", ("--max-staleness",)),
     ("event_component", "NAME", "source of events (horizontal-pod-autoscaler)", ("--event-component",)),

@@ -15,7 +15,6 @@ from hpad.control.world import Metrics, World
 from hpad.engine import decide, examine, settle
 from hpad.kube import errors
 from hpad.model import events, selector
-from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.pod import Pod
@@ -188,7 +187,7 @@ class Reconciler:
         memory = msgspec.structs.replace(
             self._memory(view.hpa),
             uid=view.hpa.metadata.uid,
-            history=History(done.history.recommendations, past.scale_ups, past.scale_downs),
+            history=msgspec.structs.replace(done.history, scale_ups=past.scale_ups, scale_downs=past.scale_downs),
             at=view.now,
             left=view.replicas,
             begun=Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status),

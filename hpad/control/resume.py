@@ -9,7 +9,7 @@ store may be old (a write that failed), cut short in the middle of a rescale, or
   the recommendations say too little: the current count joins them, as it does for an HPA that nothing is known of.
 - Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation or shrinking
   is taken to be of now, so that it neither counts for too little nor for ever; such a growth is dropped, since growth
-  lowers the floor of a scale-down.
+  lowers the floor of a scale-down. What single metrics said is dropped, too: of their age nothing is known.
 """
 
 from collections.abc import Iterable
@@ -51,10 +51,12 @@ def resumed(memory: Memory, view: View, gap: timedelta) -> History:
 
 def clamped(history: History, now: datetime) -> History:
     """Nothing in it is of the future."""
-    return History(
-        tuple(_not_after(now, history.recommendations)),
-        tuple(held for held in history.scale_ups if held.timestamp <= now + SKEW),
-        tuple(_not_after(now, history.scale_downs)),
+    return msgspec.structs.replace(
+        history,
+        recommendations=tuple(_not_after(now, history.recommendations)),
+        scale_ups=tuple(held for held in history.scale_ups if held.timestamp <= now + SKEW),
+        scale_downs=tuple(_not_after(now, history.scale_downs)),
+        heard=(),
     )
 
 
@@ -64,9 +66,9 @@ def _not_after(now: datetime, past: Iterable[Held]) -> Iterable[Held]:
 
 def _ended(history: History, begun: Begun, current: int) -> History:
     if carried_out(begun, current):
-        return History(history.recommendations, begun.scale_ups, begun.scale_downs)
+        return msgspec.structs.replace(history, scale_ups=begun.scale_ups, scale_downs=begun.scale_downs)
     if current != begun.current and begun.to < begun.current:
-        return History(history.recommendations, history.scale_ups, begun.scale_downs)
+        return msgspec.structs.replace(history, scale_downs=begun.scale_downs)
     return history
 
 
@@ -86,4 +88,5 @@ def _bridged(history: History, now: datetime, current: int, expected: int | None
     downs = history.scale_downs
     if expected is not None and current < expected:
         downs = (*downs, Rescale(now, expected - current))
-    return History((*history.recommendations, Recommendation(now, current)), history.scale_ups, downs)
+    past = (*history.recommendations, Recommendation(now, current))
+    return msgspec.structs.replace(history, recommendations=past, scale_downs=downs)

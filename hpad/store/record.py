@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from hpad.model import hpa as hpas
-from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.history import Heard, History, Recommendation, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.store.memory import Begun, Memory
@@ -56,6 +56,7 @@ class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     scale_downs: list[int]
     status: HorizontalPodAutoscalerStatus | None
     begun: _Begun | None
+    heard: tuple[Heard, ...]
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=hpas.enc_hook)
@@ -76,6 +77,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         scale_downs=_rescales(_recent_downs(history.scale_downs)),
         status=memory.status,
         begun=None if begun is None else _begun(begun),
+        heard=history.heard,
     )
     body = _ENCODER.encode(wire)
     return bytes((FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
@@ -105,6 +107,7 @@ def _memory(wire: _Wire) -> Memory:
             _recommendations_of(wire.recommendations),
             _rescales_of(wire.scale_ups),
             _rescales_of(wire.scale_downs),
+            wire.heard,
         ),
         status=wire.status,
         at=None if wire.at is None else _moment(wire.at),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpad.model import hpa as hpas
-from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.history import Heard, History, Recommendation, Rescale
 from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memory import Begun, Memory
@@ -18,9 +18,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9000, 1, 1), timezones=st.just(UTC))
 counts = st.integers(0, 2**31 - 1)
 rescales = st.lists(st.builds(Rescale, moments, counts, st.booleans()), max_size=5).map(tuple)
-histories = st.builds(
-    History, st.lists(st.builds(Recommendation, moments, counts), max_size=30).map(tuple), rescales, rescales
-)
+recommendations = st.lists(st.builds(Recommendation, moments, counts), max_size=30).map(tuple)
+heard = st.builds(Heard, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
+histories = st.builds(History, recommendations, rescales, rescales, st.lists(heard, max_size=2).map(tuple))
 conditions = st.builds(
     hpas.HorizontalPodAutoscalerCondition,
     st.sampled_from(["AbleToScale", "ScaledToZero"]),
