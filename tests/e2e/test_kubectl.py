@@ -377,3 +377,23 @@ async def test_a_dry_run_changes_nothing(kubectl, world):
     after = world.cluster.get("deployments", "nginx")
     assert after["spec"] == before["spec"]
     assert "deletionTimestamp" not in after["metadata"]
+
+
+async def test_apply_conflicts_with_what_the_autoscaler_has_set(world, kubectl):
+    """And goes through without the replicas, which then stay, or with --force-conflicts."""
+    await kubectl.apply(nginx(2, "nginx:1"), options="--server-side")
+    world.hpa("nginx", minReplicas=4)
+    await world.hpad()
+    await world.until(lambda: world.replicas("deployments", "nginx") == 4)
+    manifest = yaml.safe_dump(nginx(2, "nginx:2"))
+    complaint = await kubectl.refused("apply --server-side -f -", given=manifest)
+    assert re.search(
+        r'Apply failed with 1 conflict: conflict with "\S+" with subresource "scale" using apps/v1: \.spec\.replicas',
+        complaint,
+    )
+    silent = nginx(2, "nginx:2")
+    del silent["spec"]["replicas"]
+    await kubectl.apply(silent, options="--server-side")
+    assert world.replicas("deployments", "nginx") == 4
+    await kubectl.apply(nginx(5, "nginx:2"), options="--server-side --force-conflicts")
+    assert world.replicas("deployments", "nginx") == 5
