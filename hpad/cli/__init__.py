@@ -13,7 +13,7 @@ from typing import Final
 import hpad
 from hpad.cli.failure import Failure
 
-COMMANDS: Final = ("run", "demo", "cluster", "replay", "check", "convert", "version")
+COMMANDS: Final = ("run", "demo", "cluster", "replay", "check", "convert", "sources", "adapters", "version")
 _INTERRUPTED: Final = 130
 _BROKEN_PIPE: Final = 141
 

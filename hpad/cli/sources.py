@@ -1,0 +1,149 @@
+"""`hpad sources`: how the metric sources fare, whether they are configured well, and what they answer."""
+
+import argparse
+import asyncio
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpad import clock, settings
+from hpad.adapter import SOURCE_TYPES, AdapterError
+from hpad.cli import probe
+from hpad.cli.failure import Failure
+from hpad.gather import contexts, registry
+
+_EPILOG = """\
+examples:
+  hpad sources                                  the sources of the hpad that runs here: state, last error, latency
+  hpad sources --address 10.0.0.7:8473 -o json  of another one, as JSON
+  hpad sources --config hpad.yaml               offline: are they configured well?
+  hpad sources test --config hpad.yaml rabbitmq queue_messages_ready --selector queue=orders
+                                                ask one metric, and see what an HPA would
+
+states: ok; failing (the last call gave nothing); open (left alone, but for a call now and then); trial (being tried
+again); idle (not asked yet); broken (cannot be built). HIT-RATE is the part of the questions that took no call.
+The exit status is 1 if a source is broken or fails.
+"""
+_SECONDS = 5.0
+_ILL = ("broken", "failing", "open")
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to argparse's subparsers."""
+    parser = commands.add_parser(
+        "sources",
+        help="how the metric sources fare",
+        description="Show how the metric sources fare; check their configuration; ask one of them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="check the sources of this file, offline")
+    parser.add_argument("--address", metavar="HOST:PORT", help="where hpad listens (HPAD_LISTEN, else 127.0.0.1:8473)")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    parser.set_defaults(run=run)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_test(actions)
+
+
+def _add_test(actions: Any) -> None:
+    test = actions.add_parser("test", help="ask a source one metric")
+    test.add_argument("--config", dest="file", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
+    test.add_argument("name", metavar="NAME", help="the source")
+    test.add_argument("metric", metavar="METRIC", help="the metric's name")
+    test.add_argument("--type", choices=SOURCE_TYPES, help="the metric's type (default: External if it is served)")
+    test.add_argument("-n", "--namespace", default="default", help="of the HPA (default: %(default)s)")
+    test.add_argument("--selector", metavar="LABELS", help="the metric's own selector, such as queue=orders")
+    test.add_argument("--pods", metavar="LABELS", default="", help="the target's pods, such as app=web (default: all)")
+    test.add_argument("--container", metavar="NAME", default="", help="for ContainerResource")
+    test.add_argument(
+        "--object", metavar="KIND/NAME", help="for Object, such as Ingress/main or apps/v1/Deployment/web"
+    )
+    test.add_argument("--kubeconfig", metavar="FILE", help="for sources that ask the API server")
+    test.add_argument("--context", metavar="NAME", help="of the kubeconfig")
+    test.set_defaults(run=run_test)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if all is well with all sources, else 1; raises Failure or SettingsError."""
+    if args.config is not None:
+        rows = asyncio.run(_checked(settings.load(args.config, os.environ, {}).sources))
+    else:
+        rows = _asked(args.address or os.environ.get("HPAD_LISTEN") or "127.0.0.1:8473")
+    if args.output == "json":
+        print(json.dumps(rows, indent=2))
+    else:
+        _print_table(rows)
+    return 1 if any(row["state"] in _ILL for row in rows) else 0
+
+
+def run_test(args: argparse.Namespace) -> int:
+    """0 if there was a sample, else 1; raises Failure or SettingsError."""
+    named = os.environ.get("HPAD_CONFIG")
+    told = settings.load(args.file or (Path(named) if named else None), os.environ, {})
+    return asyncio.run(probe.probe(told, args))
+
+
+def _asked(address: str) -> list[dict[str, Any]]:
+    """What the daemon that listens there says of its sources."""
+    url = f"http://{address}/api/sources"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_SECONDS) as response:
+            rows: list[dict[str, Any]] = json.load(response)
+    except urllib.error.HTTPError as error:
+        raise Failure(f"{url} answered {error.code} {error.reason}: is it hpad that listens there?") from None
+    except (OSError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", error)
+        raise Failure(
+            f"no hpad answers on {url}: {reason}; name another --address, or a --config to check it offline"
+        ) from None
+    except ValueError:
+        raise Failure(f"{url} did not answer with JSON: is it hpad that listens there?") from None
+    return rows
+
+
+async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str, Any]]:
+    """Build each source without asking it anything."""
+    make = contexts.Contexts(clock.SystemClock())
+    rows = []
+    for source in sources:
+        row: dict[str, Any] = {"name": source.name, "adapter": source.adapter, "state": "ok", "lastError": None}
+        try:
+            adapter = await registry.load(source.adapter)
+            context = make(source.name, source.adapter)
+            try:
+                built = registry.instance(source, adapter, context)
+                await built.aclose()
+            finally:
+                await context.http.close()
+        except AdapterError as error:
+            row |= {"state": "broken", "lastError": error.message}
+        rows.append(row)
+    return rows
+
+
+def _print_table(rows: Iterable[Mapping[str, Any]]) -> None:
+    cells = [("NAME", "ADAPTER", "STATE", "LAST-ERROR", "LATENCY", "HIT-RATE"), *map(_cells, rows)]
+    widths = [min(60, max(len(row[column]) for row in cells)) for column in range(6)]
+    for row in cells:
+        print("  ".join(_cut(text, width).ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    latency, asked = row.get("latency"), row.get("asked")
+    return (
+        row["name"],
+        row["adapter"],
+        row["state"],
+        " ".join((row.get("lastError") or "-").split()),
+        "-" if latency is None else f"{latency * 1000:.0f}ms",
+        "-" if not asked else f"{100 * row['hits'] / asked:.0f}%",
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
