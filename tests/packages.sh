@@ -39,5 +39,10 @@ if [ -n "$missing" ]; then
 fi
 if [ -n "$unpack" ]; then
     mkdir -p "$beside"
-    (cd "$beside" && apt-get download -qq "$unpack" 2> /dev/null && dpkg-deb -x "$unpack"_*.deb . && rm -f ./*.deb)
+    (
+        cd "$beside"
+        apt-get download -qq -o APT::Sandbox::User=root "$unpack"
+        dpkg-deb -x "$unpack"_*.deb .
+        rm -f ./*.deb
+    )
 fi

@@ -107,6 +107,14 @@ def nginx(replicas: int, image: str) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "nginx"}, "spec": body}
 
 
+def recorded_text(shared: Path, name: str) -> str:
+    """What a current kubectl printed of a real cluster."""
+    path = shared / "fixtures" / "kubectl" / f"{name}.txt"
+    if not path.exists():
+        pytest.skip(f"no recording at {path}; point HPAD_SHARED at the folder that holds fixtures/")
+    return path.read_text()
+
+
 def rows(table: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in table.strip().splitlines()]
 
@@ -133,7 +141,7 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, shared):
     assert said == "horizontalpodautoscaler.autoscaling/php-apache autoscaled\n"
     await world.until(lambda: world.replicas("deployments", "php-apache") == 7)
     await world.until(lambda: utilization(world, "php-apache") == 43)
-    recorded = (shared / "fixtures/kubectl/get_hpa.txt").read_text()
+    recorded = recorded_text(shared, "get_hpa")
     header, row = rows(await kubectl("get hpa php-apache"))
     assert header == rows(recorded)[0]
     assert row[:-1] == ["php-apache", "Deployment/php-apache", "cpu: 43%/50%", "1", "10", "7"]
@@ -156,7 +164,7 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, shared):
 
 async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, shared):
     """Of one in the same state as the recording's first: 50 % of 50 %, four replicas, no more than that."""
-    recorded = (shared / "fixtures/kubectl/describe_hpa_all.txt").read_text().partition("\n\n\n")[0]
+    recorded = recorded_text(shared, "describe_hpa_all").partition("\n\n\n")[0]
     world.workload("Deployment", "above", 4, cpu="200m")
     world.load("above", 100)
     world.hpa("above", maxReplicas=4, behavior=None)
@@ -397,3 +405,19 @@ async def test_apply_conflicts_with_what_the_autoscaler_has_set(world, kubectl):
     assert world.replicas("deployments", "nginx") == 4
     await kubectl.apply(nginx(5, "nginx:2"), options="--server-side --force-conflicts")
     assert world.replicas("deployments", "nginx") == 5
+
+
+async def test_logs_of_a_process(processes):
+    talker = {"name": "app", "command": ["sh", "-c", "echo one; echo two; sleep 0.5; echo three; sleep 1000"]}
+    spec = {"containers": [talker], "terminationGracePeriodSeconds": 1}
+    await processes.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "talker"}, "spec": spec})
+    following = await processes.start("logs", "-f", "talker")
+    try:
+        assert following.stdout is not None
+        async with asyncio.timeout(SECONDS):
+            assert [await following.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
+    finally:
+        following.kill()
+        await following.communicate()
+    assert await processes("logs talker --tail=2") == "two\nthree\n"
+    assert "container nothing is not valid for pod talker" in await processes.refused("logs talker -c nothing")

@@ -88,7 +88,16 @@ class Cluster:
         self._kubelet: kubelets.Kubelet | None = None
         self.usage = usage.Usage(self.clock, sampling_seconds, self._roots)
         self._server = server.Server(
-            self.store, self.registry, self.writer, self.hub, self.usage, self.log, self.faults, self.clock, self.owners
+            self.store,
+            self.registry,
+            self.writer,
+            self.hub,
+            self.usage,
+            self.log,
+            self.faults,
+            self.clock,
+            self.owners,
+            self._folder,
         )
         self._runner: web.AppRunner | None = None
         self._loop: loops.Loop | None = None
@@ -105,6 +114,9 @@ class Cluster:
 
     def _roots(self) -> dict[int, tuple[str, str, str]]:
         return self._kubelet.roots() if self._kubelet else {}
+
+    def _folder(self, pod: Object) -> Path | None:
+        return self._kubelet.folder(pod) if self._kubelet else None
 
     async def start(self) -> None:
         """Start everything, or nothing; raises OSError when the port is taken."""

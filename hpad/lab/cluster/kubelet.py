@@ -133,14 +133,17 @@ class Kubelet:
         uid = pod["metadata"]["uid"]
         if self._stopping or current is None or current["metadata"]["uid"] != uid:
             return
-        folder = self.directory / "_".join((*key_of(pod), uid[:8]))
-        runner = PodRunner(self.writer, current, folder, self.reaping)
+        runner = PodRunner(self.writer, current, self.folder(pod), self.reaping)
         self.runners[uid] = runner
         if "deletionTimestamp" in current["metadata"]:
             runner.stop(current["metadata"].get("deletionGracePeriodSeconds", 0))
         task = asyncio.create_task(self._run(uid, runner))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def folder(self, pod: Object) -> Path:
+        """Where a pod's containers start and write their logs, CONTAINER.log."""
+        return self.directory / "_".join((*key_of(pod), pod["metadata"]["uid"][:8]))
 
     async def _run(self, uid: str, runner: PodRunner) -> None:
         try:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hpad.lab.cluster import errors, resources
 from hpad.lab.cluster.resources import Registry, Resource
 
-SUBRESOURCES = ("status", "scale")
+SUBRESOURCES = ("status", "scale", "log")
+_REFUSED = {"status": ("delete",), "scale": ("delete",), "log": ("delete", "update", "patch")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def _address(registry: Registry, group_version: tuple[str, str], namespace: str 
 
 
 def _serves(resource: Resource, subresource: str) -> bool:
+    if subresource == "log":
+        return resource == resources.PODS
     return (subresource == "status" and resource.has_status) or (subresource == "scale" and resource.scale is not None)
 
 
@@ -73,6 +76,6 @@ def verb(method: str, address: Address, *, watch: bool) -> str:
         else {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
     )
     found = verbs.get(method)
-    if found is None or found not in address.resource.verbs or (address.subresource and found == "delete"):
+    if found is None or found not in address.resource.verbs or found in _REFUSED.get(address.subresource, ()):
         raise errors.method_not_allowed()
     return found

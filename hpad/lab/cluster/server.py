@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -22,6 +24,7 @@ from hpad.lab.cluster import (
     ownership,
     patches,
     paths,
+    podlogs,
     reads,
     scale,
     usage,
@@ -29,7 +32,7 @@ from hpad.lab.cluster import (
     writes,
 )
 from hpad.lab.cluster.resources import NAMESPACES, PODS, Object, Registry
-from hpad.lab.cluster.store import Store
+from hpad.lab.cluster.store import Store, key_of
 
 _WRITING = ("create", "update", "patch", "delete", "deletecollection")
 
@@ -47,6 +50,7 @@ class Server:
     faults: faults.Faults
     clock: clocks.Clock
     owners: ownership.Owners
+    folder: Callable[[Object], Path | None]
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 * 2**20)
@@ -168,6 +172,8 @@ class Server:
         obj = self.store.get(address.resource, address.namespace or "", address.name)
         if verb == "delete":
             return await self._delete(request, address, obj)
+        if address.subresource == "log":
+            return await self._log(request, obj)
         if verb == "get":
             return (
                 self._shown(address, obj)
@@ -179,6 +185,23 @@ class Server:
         new = self._changed(request, address, old, body)
         self._own(request, address, old, new)
         return self._shown(address, new)
+
+    async def _log(self, request: web.Request, pod: Object) -> web.StreamResponse:
+        name, folder = podlogs.container(pod, request.query), self.folder(pod)
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        if folder is not None:
+            pieces = podlogs.written(folder / f"{name}.log", request.query, self.clock, lambda: self._exists(pod))
+            with contextlib.suppress(ConnectionResetError):
+                async for piece in pieces:
+                    await response.write(piece)
+        await response.write_eof()
+        return response
+
+    def _exists(self, pod: Object) -> bool:
+        found = self.store.find(PODS, *key_of(pod))
+        return found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
 
     async def _patch(self, request: web.Request) -> Any:
         return bodies.from_json(await request.read(), "the patch")
