@@ -18,7 +18,7 @@ from hpad.control.world import HpaSource
 from hpad.gather import contexts, fanout, limits
 from hpad.kube import client, cluster, config, history, lease, limiter, recorder, watch
 from hpad.manifests import folder
-from hpad.serve import server
+from hpad.serve import review, server
 from hpad.settings import Settings
 from hpad.store import lasting, memory, recording, sqlite
 from hpad.telemetry import Telemetry
@@ -293,6 +293,9 @@ class App:
             unready=self.unready,
             troubles=self.troubles,
             reports=self._metrics.reports,
+            serving=self.settings.serving,
+            reviewer=review.Reviewer(self.cluster.client, self.clock),
+            clock=self.clock,
         )
 
     def _background(

@@ -19,6 +19,8 @@ from hpad.model import duration, terms
 from hpad.model.election import LEASES, Election, problems
 from hpad.model.names import subdomain_faults
 from hpad.model.sample import EXTERNAL, SOURCE_TYPES
+from hpad.model.serving import Serving
+from hpad.model.serving import problems as serving_problems
 from hpad.model.tunables import Gates, Tunables
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -131,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[SourceSettings, ...] = ()
     routes: tuple[Route, ...] = ()
     listen: tuple[str, int] | None = ("127.0.0.1", 8473)
+    serving: Serving = Serving()
     log_level: str = "info"
     log_format: str = "auto"
     record: Path | None = None
@@ -418,6 +421,11 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "sources": _sources,
     "routes": _routes,
     "listen": _address,
+    "tls_cert_file": _path,
+    "tls_private_key_file": _path,
+    "client_ca_file": _path,
+    "listen_token_file": _path,
+    "listen_review": _flag,
     "log_level": _one_of(*LOG_LEVELS),
     "log_format": _one_of(*LOG_FORMATS),
     "record": _path,
@@ -439,6 +447,13 @@ _ELECTION = {
     "leader_elect_retry_period": "retry_period",
     "leader_elect_resource_name": "name",
     "leader_elect_resource_namespace": "namespace",
+}
+_SERVING = {
+    "tls_cert_file": "certificate",
+    "tls_private_key_file": "private_key",
+    "client_ca_file": "client_ca",
+    "listen_token_file": "token_file",
+    "listen_review": "review",
 }
 _NOT_IN_THE_ENVIRONMENT = ("sources", "routes")
 
@@ -522,7 +537,21 @@ def _inconsistent(merged: Mapping[str, Any]) -> list[str]:
         for index, route in enumerate(merged.get("routes", ()))
         if route.source not in (*names, *BUILT_IN_SOURCES)
     ]
-    return [*routes, *(f"leader_elect_{problem}" for problem in problems(_election(merged)))]
+    return [*routes, *(f"leader_elect_{problem}" for problem in problems(_election(merged))), *_unguarded(merged)]
+
+
+def _unguarded(merged: Mapping[str, Any]) -> list[str]:
+    """What does not go together in the way the windows are guarded, by the settings' own names."""
+    address = merged.get("listen", Settings().listen)
+    if address is None:
+        return []
+    names = {name: field for field, name in _SERVING.items()}
+    split = (problem.partition(":") for problem in serving_problems(_serving(merged), address[0]))
+    return [f"{names[name]}:{rest}" for name, _, rest in split]
+
+
+def _serving(merged: Mapping[str, Any]) -> Serving:
+    return Serving(**{name: merged[field] for field, name in _SERVING.items() if field in merged})
 
 
 def _election(merged: Mapping[str, Any]) -> Election:
@@ -535,5 +564,8 @@ def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Setting
     tunables = Tunables(gates=Gates(**rest.pop("feature_gates", {})), **numbers)
     election = _election(rest)
     rest["store"] = _stored(rest.get("store"), environ, election)
-    others = {field: value for field, value in rest.items() if not field.startswith("leader_elect")}
-    return Settings(tunables=tunables, election=election, **others)
+    guarded = _serving(rest)
+    others = {
+        field: value for field, value in rest.items() if not field.startswith("leader_elect") and field not in _SERVING
+    }
+    return Settings(tunables=tunables, election=election, serving=guarded, **others)

@@ -104,6 +104,12 @@ _ORIGINAL_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("kube_api_qps", "N", "requests a second to the API server (no limit of our own)", ("--kube-api-qps",)),
     ("kube_api_burst", "N", "requests at once, where --kube-api-qps is set (30)", ("--kube-api-burst",)),
 )
+_SERVING_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("tls_cert_file", "FILE", "serve TLS with this certificate (PEM), read anew when it changes", ("--tls-cert-file",)),
+    ("tls_private_key_file", "FILE", "its key (PEM)", ("--tls-private-key-file",)),
+    ("client_ca_file", "FILE", "let in who shows a certificate of these authorities (PEM)", ("--client-ca-file",)),
+    ("listen_token_file", "FILE", "let in who shows a bearer token of this file", ("--listen-token-file",)),
+)
 _ELECTION_FLAGS: tuple[tuple[str, str, str], ...] = (
     ("lease-duration", "DURATION", "how long others wait for a leader that is not heard of (15s)"),
     ("renew-deadline", "DURATION", "how long after its last renewal a leader stops working (10s)"),
@@ -130,8 +136,26 @@ def add_parser(commands: Any) -> None:
     pace = parser.add_argument_group("pace and decisions (kube-controller-manager's own flags work, too)")
     for field, metavar, text, names in _ORIGINAL_FLAGS:
         pace.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
+    _add_serving(parser)
     _add_election(parser)
     parser.set_defaults(run=run, flags={})
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    text = "By default everybody may look who can connect to --listen. /livez and /readyz stay open in any case."
+    group = parser.add_argument_group("who may look at --listen (each way that is set suffices)", text)
+    for field, metavar, text, names in _SERVING_FLAGS:
+        group.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
+    group.add_argument(
+        "--listen-review",
+        dest="listen_review",
+        metavar="BOOL",
+        nargs="?",
+        const="true",
+        help="let in whose bearer token the cluster accepts for `get` of the path (as a non-resource URL)",
+        action=_Flag,
+        default=argparse.SUPPRESS,
+    )
 
 
 def _add_election(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,13 @@
 """The status page: one table, no script, everything escaped."""
 
+import base64
+import hashlib
 import html
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-_PAGE = string.Template("""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="15"><title>hpad</title>
-<style>
+_STYLE = """
 body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem; color: #1c2733; background: #fff }
 table { border-collapse: collapse; width: 100% }
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid #dde3ea; vertical-align: top }
@@ -19,7 +19,16 @@ tr.trouble td:last-child, .note { color: #a3241b }
   th, td { border-color: #2c3640 }
   tr.trouble td:last-child, .note { color: #ff9d94 }
 }
-</style></head><body>
+"""
+_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Nothing but the page's own style may run or be fetched, whatever an HPA is called."""
+
+_PAGE = string.Template("""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="15"><title>hpad</title>
+<style>$style</style></head><body>
 <h1>hpad</h1>
 <p>$count HPAs &middot; <a href="/api/hpas">JSON</a> &middot; <a href="/metrics">metrics</a></p>
 $notes
@@ -38,7 +47,7 @@ _ROW = string.Template(
 def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> str:
     """The page for the rows of `serve.hpas`, under what else is to be said."""
     listed = "\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
-    return _PAGE.substitute(count=len(rows), notes=listed, rows="\n".join(map(_row, rows)))
+    return _PAGE.substitute(style=_STYLE, count=len(rows), notes=listed, rows="\n".join(map(_row, rows)))
 
 
 def _row(row: Mapping[str, Any]) -> str:

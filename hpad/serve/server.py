@@ -1,25 +1,43 @@
 """The read-only windows over HTTP: /metrics, /livez, /readyz, /api/hpas, /api/sources and a page for people."""
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
+import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from hpad.serve import hpas, page
+from hpad.clock import Clock, SystemClock
+from hpad.model.serving import Serving
+from hpad.serve import guard, hpas, limits, page, tls, tokens
+from hpad.serve.errors import ServeError as ServeError
+from hpad.serve.review import Reviewer
 from hpad.store.memory import Store
 from hpad.telemetry import CONTENT_TYPE, Telemetry
 
-
-class ServeError(Exception):
-    """The address cannot be listened on; the message names it and says why."""
+PROBES: Final = ("/livez", "/readyz")
+"""Open to everybody: a kubelet has nothing to show."""
+REFRESH_SECONDS: Final = 10.0
+"""How often the files of certificates and tokens are looked at."""
+_HEADERS: Final = {
+    "Server": "hpad",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": page.CONTENT_SECURITY_POLICY,
+}
 
 
 class Server:
     """Listens once started; `url` then says where. `unready` gives the reasons why hpad is not ready, none if it is;
     `troubles` what else people should know, for the page; `reports` how the metric sources fare.
 
-    Everything here only reads; there is nothing to authenticate for, and the default is to listen on loopback.
+    Everything here only reads. `serving` says how it is guarded (by default not at all, and the default address is on
+    loopback); `reviewer` is needed where `serving.review` is set.
     """
 
     def __init__(
@@ -32,6 +50,9 @@ class Server:
         unready: Callable[[], list[str]],
         troubles: Callable[[], list[str]] = list,
         reports: Callable[[], Sequence[object]] = tuple,
+        serving: Serving = Serving(),  # noqa: B008  # frozen
+        reviewer: Reviewer | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._address = address
         self._source = source
@@ -40,12 +61,28 @@ class Server:
         self._unready = unready
         self._troubles = troubles
         self._reports = reports
+        self._clock: Clock = clock or SystemClock()
+        self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
+        self._tokens = tokens.Tokens(serving.token_file) if serving.token_file is not None else None
+        self._guard = guard.Guard(
+            certificates=serving.client_ca is not None,
+            known=self._tokens,
+            reviewer=reviewer if serving.review else None,
+        )
+        self._seats = asyncio.Semaphore(limits.AT_WORK)
+        self._readers = limits.Readers()
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._faults: dict[str, str] = {}
+        self._log = structlog.get_logger("hpad.serve")
         self.url = ""
 
     async def start(self) -> None:
         """Raises ServeError."""
-        application = web.Application()
+        for files in self._files:
+            await asyncio.to_thread(files.open)
+        application = web.Application(middlewares=[self._attend], client_max_size=limits.BODY_BYTES)
         application.add_routes(
             [
                 web.get("/", self._page),
@@ -57,21 +94,89 @@ class Server:
                 web.get("/readyz", self._readyz),
             ]
         )
-        host, port = self._address
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
+        await self._listen(self._runner)
+        if self._files:
+            self._refreshing = asyncio.create_task(self._keep_fresh(), name="serve files")
+
+    async def _listen(self, runner: web.AppRunner) -> None:
+        host, port = self._address
+        loop, inside = asyncio.get_running_loop(), runner.server
+        assert inside is not None
+        secure = self._certificates.context if self._certificates is not None else None
+        connection = functools.partial(limits.Connection, inside, loop=loop, **limits.SERVER)
+        door = limits.Door(lambda: len(inside.connections), connection, limits.CONNECTIONS)
+        patience = limits.HANDSHAKE_SECONDS if secure is not None else None
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            self._listening = await loop.create_server(door, host, port, ssl=secure, ssl_handshake_timeout=patience)
         except OSError as error:
             await self.stop()
             raise ServeError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-        bound = self._runner.addresses[0]
-        self.url = f"http://{bound[0]}:{bound[1]}"
+        bound = self._listening.sockets[0].getsockname()
+        name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        self.url = f"{'http' if secure is None else 'https'}://{name}:{bound[1]}"
 
     async def stop(self) -> None:
+        """Close the window: what is being answered gets a second."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            self._refreshing = None
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    async def refresh(self) -> None:
+        """Look at the files of certificates and tokens now; what is no good is said, and the last good one kept."""
+        for files in self._files:
+            kind = type(files).__name__.lower()
+            try:
+                if await asyncio.to_thread(files.refresh):
+                    self._log.info(f"read {kind} anew, since they have changed")
+                self._faults.pop(kind, None)
+            except ServeError as error:
+                if self._faults.get(kind) != str(error):
+                    self._log.error(f"kept the {kind} that were read before", error=str(error))
+                self._faults[kind] = str(error)
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await self._clock.sleep(REFRESH_SECONDS)
+            await self.refresh()
+
+    @property
+    def _files(self) -> list[tls.Certificates | tokens.Tokens]:
+        return [files for files in (self._certificates, self._tokens) if files is not None]
+
+    @web.middleware
+    async def _attend(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every request, also those for what is not there: within limits, for whoever may look, and said plainly."""
+        transport = request.transport
+        if transport is not None:
+            self._readers.asked(transport)
+        response = await self._bounded(request, handler)
+        response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
+        if transport is not None:
+            self._readers.answered(transport)
+        return response
+
+    async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(limits.REQUEST_SECONDS), contextlib.AsyncExitStack() as stack:
+                if request.path not in PROBES:
+                    await self._guard.admit(request)
+                    await stack.enter_async_context(self._seats)
+                return await handler(request)
+        except web.HTTPException as error:
+            return web.Response(text=error.text, status=error.status, headers=_own_headers(error))
+        except TimeoutError:
+            return web.Response(text="503: Service Unavailable\n", status=503, headers={"Retry-After": "15"})
+        except Exception:  # noqa: BLE001  # whoever asks learns nothing of it, the log all
+            self._log.exception("bug: a request failed in a way nobody expected", path=request.path)
+            return web.Response(text="500: Internal Server Error\n", status=500)
 
     async def _page(self, request: web.Request) -> web.Response:
         rows = await hpas.rows(self._source, self._store)
@@ -99,8 +204,15 @@ class Server:
         return web.Response(text="ok\n")
 
     async def _readyz(self, request: web.Request) -> web.Response:
+        """The reasons name files and servers: whoever is nobody here learns only that there are some."""
         reasons = self._unready()
-        return web.Response(text="\n".join(reasons or ["ok"]) + "\n", status=503 if reasons else 200)
+        said = reasons if self._guard.open else ["not ready"]
+        return web.Response(text="\n".join(said if reasons else ["ok"]) + "\n", status=503 if reasons else 200)
+
+
+def _own_headers(error: web.HTTPException) -> dict[str, str]:
+    """What an error says in its headers: how to log in, or which methods there are."""
+    return {name: value for name, value in error.headers.items() if name in ("WWW-Authenticate", "Allow")}
 
 
 def _json(value: object) -> web.Response:

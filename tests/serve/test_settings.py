@@ -1,0 +1,34 @@
+"""How the guard of the windows is told."""
+
+from pathlib import Path
+
+import pytest
+
+from hpad import settings
+from hpad.model.serving import Serving
+
+
+def test_the_settings_of_the_guard(tmp_path: Path) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text("listen: 0.0.0.0:8473\ntls_cert_file: /tls/crt\nclient_ca_file: /tls/ca\nlisten_review: true\n")
+    environ = {"HPAD_TLS_PRIVATE_KEY_FILE": "/tls/key"}
+    loaded = settings.load(file, environ, {"listen_token_file": ("--listen-token-file", "/tls/tokens")})
+    assert loaded.serving == Serving(
+        certificate=Path("/tls/crt"),
+        private_key=Path("/tls/key"),
+        client_ca=Path("/tls/ca"),
+        token_file=Path("/tls/tokens"),
+        review=True,
+    )
+
+
+def test_by_default_nobody_is_asked_on_loopback() -> None:
+    loaded = settings.load(None, {}, {})
+    assert loaded.serving == Serving()
+    assert loaded.listen == ("127.0.0.1", 8473)
+
+
+def test_tokens_do_not_cross_the_network_in_the_clear() -> None:
+    environ = {"HPAD_LISTEN": "0.0.0.0:8473", "HPAD_LISTEN_TOKEN_FILE": "/tokens"}
+    with pytest.raises(settings.SettingsError, match=r"^listen_token_file: .* set the certificate"):
+        settings.load(None, environ, {})

@@ -1,0 +1,65 @@
+"""TLS: certificates that change while connections come, and clients that show theirs."""
+
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+import trustme
+from serve import windows
+
+from hpad.model.serving import Serving, problems
+from hpad.serve.server import ServeError
+
+
+def test_what_does_not_go_together_is_named() -> None:
+    file = Path("/some/file")
+    assert problems(Serving(), "0.0.0.0") == []
+    assert "private_key" in problems(Serving(certificate=file), "127.0.0.1")[0]
+    assert "certificate" in problems(Serving(private_key=file), "127.0.0.1")[0]
+    assert problems(Serving(client_ca=file), "127.0.0.1")[0].startswith("client_ca:")
+    assert problems(Serving(token_file=file), "127.0.0.1") == []
+    assert problems(Serving(token_file=file), "0.0.0.0")[0].startswith("token_file:")
+    assert problems(Serving(review=True), "10.1.2.3")[0].startswith("review:")
+
+
+async def test_a_changed_certificate_is_served_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    old, new = trustme.CA(), trustme.CA()
+    certificate, key = windows.write_certificate(tmp_path, old)
+    async with windows.opened(Serving(certificate=certificate, private_key=key)) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        assert (await windows.get(server.url + "/", tls=windows.client(old)))[0] == 200
+        key.write_text("not a key")
+        await server.refresh()
+        assert (await windows.get(server.url + "/", tls=windows.client(old)))[0] == 200
+        windows.write_certificate(tmp_path, new)
+        await server.refresh()
+        assert (await windows.get(server.url + "/", tls=windows.client(new)))[0] == 200
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await windows.get(server.url + "/", tls=windows.client(old))
+
+
+async def test_a_client_certificate_lets_in_until_its_authority_is_changed(tmp_path: Path) -> None:
+    servers, clients, others = trustme.CA(), trustme.CA(), trustme.CA()
+    certificate, key = windows.write_certificate(tmp_path, servers)
+    authorities = tmp_path / "ca.crt"
+    clients.cert_pem.write_to_path(str(authorities))
+    serving = Serving(certificate=certificate, private_key=key, client_ca=authorities)
+    async with windows.opened(serving) as server:
+        known, nobody = windows.client(servers, shows=clients), windows.client(servers)
+        assert (await windows.get(server.url + "/api/hpas", tls=known)) == (200, "[]")
+        assert (await windows.get(server.url + "/api/hpas", tls=nobody)) == (401, "401: Unauthorized")
+        assert (await windows.get(server.url + "/livez", tls=nobody))[0] == 200
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
+            await windows.get(server.url + "/", tls=windows.client(servers, shows=others))
+        others.cert_pem.write_to_path(str(authorities))
+        await server.refresh()
+        assert (await windows.get(server.url + "/", tls=windows.client(servers, shows=others)))[0] == 200
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
+            await windows.get(server.url + "/", tls=known)
+
+
+async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match=r"none\.crt"):
+        async with windows.opened(Serving(certificate=tmp_path / "none.crt", private_key=tmp_path / "none.key")):
+            pass
