@@ -1,0 +1,153 @@
+"""What kubectl shows and changes of the embedded cluster, command by command."""
+
+import asyncio
+import json
+from typing import Any
+
+import kubectls
+import yaml
+
+pytest_plugins = ("kubectl_fixtures",)
+
+
+async def test_what_apply_leaves_out_is_removed_and_unchanged_is_unchanged(kubectl, world):
+    hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "two"}}
+    metrics = [
+        {"type": "Resource", "resource": {"name": name, "target": {"type": "Utilization", "averageUtilization": 50}}}
+        for name in ("cpu", "memory")
+    ]
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "two"}
+    hpa["spec"] = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5, "metrics": metrics}
+
+    def held() -> Any:
+        return world.cluster.get("horizontalpodautoscalers", "two")["spec"]
+
+    assert "created" in await kubectl.apply(hpa)
+    assert "unchanged" in await kubectl.apply(hpa)
+    hpa["spec"]["maxReplicas"] = 6
+    assert "configured" in await kubectl.apply(hpa)
+    assert held()["maxReplicas"] == 6
+    assert [metric["resource"]["name"] for metric in held()["metrics"]] == ["cpu", "memory"]
+    del hpa["spec"]["minReplicas"]
+    hpa["spec"]["metrics"] = metrics[1:]
+    await kubectl.apply(hpa)
+    assert held()["minReplicas"] == 1
+    assert [metric["resource"]["name"] for metric in held()["metrics"]] == ["memory"]
+
+
+async def test_usage_and_scale_of_processes(processes):
+    deployment = kubectls.nginx(1, "nginx")
+    busy = "while :; do :; done"
+    deployment["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", busy]
+    await processes.apply(deployment)
+    async with asyncio.timeout(15):
+        while (await processes.run("top", "pods"))[0]:  # noqa: ASYNC110  # kubectl is the one to say so
+            await asyncio.sleep(0.2)
+    header, (name, cpu, memory) = kubectls.rows(await processes("top pods"))
+    assert header == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
+    assert name.startswith("nginx-")
+    assert int(cpu.removesuffix("m")) > 50
+    assert memory.endswith("Mi")
+    assert await processes("scale deployment nginx --replicas=2") == "deployment.apps/nginx scaled\n"
+    await processes("rollout status deployment/nginx --timeout=20s")
+    assert len(await processes.names()) == 2
+    complaint = await processes.refused("scale deployment nginx --current-replicas=5 --replicas=1")
+    assert "replicas to be 5, was 2" in complaint
+
+
+async def test_get_in_its_forms(kubectl, world):
+    world.workload("Deployment", "web", 2)
+    await kubectl("rollout status deployment/web --timeout=20s")
+    header, row = kubectls.rows(await kubectl("get deployment web -o wide"))
+    assert header == ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE", "CONTAINERS", "IMAGES", "SELECTOR"]
+    assert [*row[:4], *row[5:]] == ["web", "2/2", "2", "2", "app", "app:1", "app=web"]
+    header, *_ = kubectls.rows(await kubectl("get pods -o wide"))
+    assert header[-5:] == ["AGE", "IP", "NODE", "NOMINATED NODE", "READINESS GATES"]
+    assert yaml.safe_load(await kubectl("get deployment web -o yaml"))["spec"]["replicas"] == 2
+    raw = json.loads(await kubectl("get --raw /apis/apps/v1/namespaces/default/deployments/web"))
+    assert raw["metadata"]["name"] == "web"
+    header, *events = kubectls.rows(await kubectl("get events"))
+    assert header == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert {(row[2], row[3].partition("/")[0]) for row in events} == {
+        ("ScalingReplicaSet", "deployment"),
+        ("SuccessfulCreate", "replicaset"),
+    }
+    newer = await kubectl.json("get events.events.k8s.io")
+    assert {item["reportingController"] for item in newer["items"]} == {
+        "deployment-controller",
+        "replicaset-controller",
+    }
+    assert set((await kubectl("get all -o name")).split()) >= {"deployment.apps/web"}
+
+
+async def test_a_watch_prints_what_changes(kubectl, world):
+    world.workload("Deployment", "web", 1)
+    await kubectl("rollout status deployment/web --timeout=20s")
+    watching = await kubectl.start("get", "deployments", "-w")
+    try:
+        assert watching.stdout is not None
+        async with asyncio.timeout(kubectls.SECONDS):
+            assert (await watching.stdout.readline()).split()[0] == b"NAME"
+            assert (await watching.stdout.readline()).split()[:2] == [b"web", b"1/1"]
+            world.cluster.apply(
+                {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 3}}
+            )
+            while (await watching.stdout.readline()).split()[:2] != [b"web", b"3/3"]:
+                pass
+    finally:
+        watching.kill()
+        await watching.communicate()
+
+
+async def test_what_create_makes(kubectl, world):
+    """Typed clients of newer kubectls send protobuf."""
+    await kubectl("create deployment web --image=app:1 --replicas=2 --port=80 -- sleep 5")
+    deployment = world.cluster.get("deployments", "web")
+    assert deployment["spec"]["replicas"] == 2
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["command"]) == ("app:1", ["sleep", "5"])
+    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    await kubectl("create configmap settings --from-literal=colour=blue --from-literal=size=")
+    assert world.cluster.get("configmaps", "settings")["data"] == {"colour": "blue", "size": ""}
+    await kubectl("create service clusterip web --tcp=80:http")
+    service = world.cluster.get("services", "web")["spec"]
+    assert [(port["port"], port["targetPort"]) for port in service["ports"]] == [(80, "http")]
+    await kubectl("create namespace shop")
+    assert "shop" in await kubectl.names("namespaces")
+    await kubectl("run once --image=app:1 --namespace=shop")
+    assert world.cluster.get("pods", "once", "shop") is not None
+    await kubectl("delete namespace shop")
+    assert world.cluster.get("pods", "once", "shop") is None
+
+
+async def test_a_dry_run_changes_nothing(kubectl, world):
+    dry = "--dry-run=server"
+    assert (
+        await kubectl.apply(kubectls.nginx(2, "nginx:1"), options=dry)
+        == "deployment.apps/nginx created (server dry run)\n"
+    )
+    assert world.cluster.get("deployments", "nginx") is None
+    await kubectl.apply(kubectls.nginx(2, "nginx:1"))
+    before = world.cluster.get("deployments", "nginx")
+    said = await kubectl.apply(kubectls.nginx(3, "nginx:1"), options=dry)
+    assert said == "deployment.apps/nginx configured (server dry run)\n"
+    await kubectl(f"delete deployment nginx {dry}")
+    after = world.cluster.get("deployments", "nginx")
+    assert after["spec"] == before["spec"]
+    assert "deletionTimestamp" not in after["metadata"]
+
+
+async def test_logs_of_a_process(processes):
+    talker = {"name": "app", "command": ["sh", "-c", "echo one; echo two; sleep 0.5; echo three; sleep 1000"]}
+    spec = {"containers": [talker], "terminationGracePeriodSeconds": 1}
+    await processes.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "talker"}, "spec": spec})
+    following = await processes.start("logs", "-f", "talker")
+    try:
+        assert following.stdout is not None
+        async with asyncio.timeout(kubectls.SECONDS):
+            assert [await following.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
+    finally:
+        following.kill()
+        await following.communicate()
+    assert await processes("logs talker --tail=2") == "two\nthree\n"
+    assert "container nothing is not valid for pod talker" in await processes.refused("logs talker -c nothing")
