@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterator
 from hpad.adapter import Answer, Query
 
 _FORGOTTEN_PERIODS = 3.0
-_EARLY = 0.95
-"""A reconcile comes up a period after the last one, or a little earlier."""
+_IN_TIME = 0.9
+"""The part of its freshness after which an answer is not read ahead for anybody: who comes late would not get it."""
 
 
 class Shelf:
@@ -46,7 +46,7 @@ class Shelf:
 
     def mates(self, group: Hashable, now: float) -> Iterator[Query]:
         """Queries of the group that will be asked while an answer of now is still fresh, and have none."""
-        horizon = now + self._fresh - self._period * _EARLY
+        horizon = now + self._fresh * _IN_TIME - self._period
         for query, last in self._groups.get(group, {}).items():
             if last <= horizon and last > now - _FORGOTTEN_PERIODS * self._period and self.get(query, now) is None:
                 yield query

@@ -1,0 +1,241 @@
+"""Fallback and activation: what stands in for a metric that fails, and when there is work at all."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from hpad.engine.decide import Decision
+from hpad.engine.examine import View
+from hpad.model import snapshot, terms
+from hpad.model.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTIVE, find
+from hpad.model.hpa import HorizontalPodAutoscalerCondition as Condition
+from hpad.model.sample import AdapterError
+from hpad.model.terms import Fallback, Terms
+from hpad.model.tunables import Gates
+from tests.engine import world
+
+DOWN = AdapterError("the broker is down")
+QUEUE = world.external("queue", averageValue="10")
+RATE = world.external("rate", averageValue="10")
+FAST = {"scaleUp": {"policies": [{"type": "Pods", "value": 50, "periodSeconds": 15}]}}
+
+
+class Agreed(world.Workload):
+    """A workload whose HPA has annotations."""
+
+    def __init__(self, *metrics, replicas, annotations, low=1, **more):
+        behavior = {**world.DEFAULT_BEHAVIOR, **FAST}
+        behavior["scaleDown"] = {**behavior["scaleDown"], "stabilizationWindowSeconds": 0}
+        super().__init__(*metrics, replicas=replicas, low=low, behavior=behavior, **more)
+        self.annotations = annotations
+
+    def view(self, **fields) -> View:
+        view = super().view(**fields)
+        told = terms.of(self.annotations, [goal.name for goal in view.intent.goals])
+        return msgspec.structs.replace(view, terms=told.terms, terms_flaw=told.flaw)
+
+    def fail_for(self, seconds: int, *answers) -> Decision:
+        """Reconcile every 15 seconds until the metric has failed for that long; the last decision."""
+        decision = self.reconcile(*answers)
+        for _ in range(seconds // 15):
+            decision = self.reconcile(*answers, after=15)
+        return decision
+
+
+def test_without_terms_nothing_moves():
+    target = Agreed(QUEUE, replicas=3, annotations={})
+    assert target.fail_for(600, DOWN).scale_to is None
+    assert find(target.hpa.status.conditions, FALLBACK_ACTIVE) is None
+
+
+def test_fixed_replicas_come_after_the_failure_duration():
+    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:7"})
+    assert target.fail_for(165, DOWN).scale_to is None
+    decision = target.reconcile(DOWN, after=15)
+    assert decision.scale_to == 7
+    assert str(decision) == ("scale web from 3 to 7: external metric queue falls back to 7 replicas, failing for 3m0s")
+
+
+def test_a_fallback_hides_nothing():
+    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:7 after 0s"})
+    target.reconcile(DOWN)
+    said = target.condition(FALLBACK_ACTIVE)
+    assert (said.status, said.reason) == ("True", "FallbackActive")
+    assert "the broker is down" in said.message
+    assert target.condition(SCALING_ACTIVE).status == "True"
+    reasons = [reason for reason, _ in target.events]
+    assert reasons == ["FailedGetExternalMetric", "SuccessfulRescale"]
+    assert target.settled is not None
+    assert target.settled.error_label == "internal"
+    assert "the broker is down" in (target.settled.error or "")
+    assert target.settled.metric_computations == (("External", "none", "internal"),)
+    target.reconcile(world.series(70), after=15)
+    assert target.condition(FALLBACK_ACTIVE).status == "False"
+
+
+def test_fixed_replicas_may_shrink_and_obey_the_maximum():
+    assert Agreed(QUEUE, replicas=8, annotations={terms.FALLBACK: "replicas:2 after 0s"}).reconcile(DOWN).scale_to == 2
+    assert (
+        Agreed(QUEUE, replicas=8, annotations={terms.FALLBACK: "replicas:99 after 0s"}).reconcile(DOWN).scale_to == 10
+    )
+
+
+def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sample():
+    annotations = {terms.FALLBACK: "replicas:7", terms.FAILURE_DURATION: "60"}
+    target = Agreed(QUEUE, replicas=3, annotations=annotations)
+    assert target.fail_for(45, DOWN).scale_to is None
+    assert target.reconcile(world.series(30), after=15).scale_to is None
+    assert target.reconcile(DOWN, after=15).scale_to is None
+    assert target.fail_for(30, DOWN).scale_to is None
+    assert target.fail_for(30, DOWN).scale_to == 7
+
+
+def test_the_largest_proposal_wins_beside_a_fallback():
+    target = Agreed(QUEUE, RATE, replicas=3, annotations={terms.FALLBACK: "queue=replicas:4 after 0s"})
+    assert target.reconcile(DOWN, world.series(60)).scale_to == 6
+    decision = target.reconcile(DOWN, world.series(10), after=15)
+    assert decision.scale_to == 4
+
+
+def test_last_good_holds_up_to_its_age():
+    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "last-good:1m"})
+    target.reconcile(world.series(60))
+    target.replicas = 3  # somebody meddles; what the metric asked for is remembered
+    decision = target.reconcile(DOWN, after=30)
+    assert decision.scale_to == 6
+    assert "falls back to 6 replicas, as wanted 30s ago" in str(decision)
+    target.replicas = 3
+    assert target.reconcile(DOWN, after=31).scale_to is None
+    assert target.condition(SCALING_ACTIVE).status == "False"
+
+
+def test_last_good_does_not_compound_a_ratio():
+    """A Value goal multiplies the pods there are: the old ratio must not be applied over and over."""
+    target = Agreed(world.external("load", value="10"), replicas=2, annotations={terms.FALLBACK: "last-good:10m"})
+    assert target.reconcile(world.series(20)).scale_to == 4
+    assert target.fail_for(300, DOWN).scale_to is None
+    assert target.replicas == 4
+
+
+def test_last_good_of_a_metric_never_heard_is_hold():
+    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "last-good:10m"})
+    assert target.fail_for(60, DOWN).scale_to is None
+
+
+def test_an_ignored_metric_lets_the_others_shrink():
+    annotations = {terms.FALLBACK: "queue=ignore after 0s"}
+    target = Agreed(QUEUE, RATE, replicas=5, annotations=annotations)
+    decision = target.reconcile(DOWN, world.series(20))
+    assert decision.scale_to == 2
+    assert str(decision).endswith("; external metric queue is ignored, failing for 0s")
+    assert Agreed(QUEUE, RATE, replicas=5, annotations={}).reconcile(DOWN, world.series(20)).scale_to is None
+
+
+def test_where_all_are_ignored_nothing_moves():
+    target = Agreed(QUEUE, replicas=5, annotations={terms.FALLBACK: "ignore after 0s"})
+    assert target.fail_for(300, DOWN).scale_to is None
+    assert target.condition(SCALING_ACTIVE).reason == "FailedGetExternalMetric"
+
+
+def test_a_metric_without_relief_still_blocks_shrinking():
+    target = Agreed(QUEUE, RATE, replicas=5, annotations={terms.FALLBACK: "queue=replicas:2 after 0s"})
+    assert target.reconcile(DOWN, DOWN).scale_to is None
+
+
+def test_a_wrong_annotation_is_named_and_does_nothing():
+    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:many"})
+    assert target.fail_for(300, DOWN).scale_to is None
+    assert (
+        "InvalidAnnotation",
+        "annotation hpad.io/fallback: 'many' is not a whole number of 1 or more",
+    ) in target.events
+
+
+def to_zero(annotations: dict[str, str], replicas: int, **more) -> Agreed:
+    made = Agreed(QUEUE, replicas=replicas, low=0, annotations=annotations, gates=Gates(HPAScaleToZero=True), **more)
+    if not replicas:
+        zero = Condition(SCALED_TO_ZERO, "True", world.START, "ScaledToZero", "")
+        made.hpa = msgspec.structs.replace(
+            made.hpa, status=msgspec.structs.replace(made.hpa.status, conditions=(zero,))
+        )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "replicas", "scale_to"),
+    [(5, 2, 0), (6, 2, 1), (40, 2, 4), (5, 0, None), (6, 0, 1), (40, 0, 4), (0, 2, 0)],
+)
+def test_only_above_the_activation_threshold_there_is_work(value, replicas, scale_to):
+    target = to_zero({terms.ACTIVATION: "5"}, replicas)
+    assert target.reconcile(world.series(value)).scale_to == scale_to
+
+
+def test_without_a_threshold_a_single_message_wakes():
+    assert to_zero({}, 0).reconcile(world.series(1)).scale_to == 1
+
+
+def test_activation_says_nothing_where_the_minimum_is_not_zero():
+    target = Agreed(QUEUE, replicas=2, annotations={terms.ACTIVATION: "500"})
+    assert target.reconcile(world.series(40)).scale_to == 4
+
+
+def test_an_inactive_metric_says_why():
+    decision = to_zero({terms.ACTIVATION: "queue=5"}, 2).reconcile(world.series(4))
+    assert "4 / 10, not above its activation threshold 5" in str(decision)
+
+
+@pytest.mark.parametrize(
+    ("text", "fallback"),
+    [
+        ("hold", Fallback(kind="hold")),
+        ("ignore", Fallback(kind="ignore")),
+        ("replicas:5", Fallback(kind="replicas", replicas=5)),
+        ("replicas:5 after 1m0s", Fallback(kind="replicas", replicas=5, after=timedelta(minutes=1))),
+        ("last-good:10m0s", Fallback(kind="last-good", age=timedelta(minutes=10))),
+    ],
+)
+def test_policies_are_read_and_written(text, fallback):
+    assert terms.parse(text) == fallback
+    assert str(fallback) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "replicas", "replicas:0", "replicas:x", "hold:3", "last-good", "last-good:9", "up"]
+)
+def test_what_is_no_policy(text):
+    with pytest.raises(ValueError, match="is not"):
+        terms.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected", "flaw"),
+    [
+        (None, (), None),
+        ({"other": "x"}, (), None),
+        ({terms.FALLBACK: "hold"}, ("hold", "hold"), None),
+        ({terms.FALLBACK: "a=replicas:2"}, ("replicas:2", None), None),
+        (
+            {terms.FALLBACK: "a=replicas:2,ignore", terms.FAILURE_DURATION: "9"},
+            ("replicas:2 after 9s", "ignore after 9s"),
+            None,
+        ),
+        ({terms.FALLBACK: "c=hold"}, (), "annotation hpad.io/fallback: there is no metric 'c' here; there are a, b"),
+        ({terms.ACTIVATION: "many"}, (), "annotation hpad.io/activation: 'many' is not a number such as 5 or 500m"),
+    ],
+)
+def test_annotations(annotations, expected, flaw):
+    told = terms.of(annotations, ["a", "b"])
+    assert tuple(None if each.fallback is None else str(each.fallback) for each in told.terms) == expected
+    assert told.flaw == flaw
+
+
+def test_terms_are_recorded_and_read_back():
+    agreed = (Terms(fallback=terms.parse("replicas:5 after 1m"), activation=2500), Terms())
+    target = Agreed(QUEUE, RATE, replicas=1, annotations={})
+    view = target.view()
+    step = snapshot.encode_step(
+        now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=agreed, terms_flaw="x"
+    )
+    read = snapshot.decode_step(step)
+    assert (read.agreed, read.terms_flaw) == (agreed, "x")
