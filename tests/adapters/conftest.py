@@ -7,9 +7,11 @@ import socket
 import struct
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 
 import aiohttp
 import pytest
+import trustme
 import yarl
 from aiohttp import web
 
@@ -19,11 +21,13 @@ from hpad.adapter import Context
 from hpad.kube import client, config
 from hpad.kube.cluster import Api
 from hpad.lab.cluster import Cluster
-from hpad.lab.servers import rabbitmq
+from hpad.lab.demo.workloads import amqp
+from hpad.lab.servers import ports, rabbitmq
 
 PLAIN = rabbitmq.User("plain", "plain-pw", (), ("/",))
 STRANGER = rabbitmq.User("stranger", "stranger-pw", ("monitoring",))
-MANY = 500
+MANY = 1_203
+"""More than two pages."""
 VHOSTS = ("/", "a/b", "ü", "many", "mine")
 MONITOR = rabbitmq.User("monitor", "m0nitor:pw/ü", ("monitoring",), sees=VHOSTS)
 
@@ -33,15 +37,26 @@ _numbers = itertools.count()
 class Broker:
     """What tests do with the server, through its management API as its administrator."""
 
-    def __init__(self, server: rabbitmq.RabbitMQServer) -> None:
+    def __init__(self, server: rabbitmq.RabbitMQServer, metrics_port: int, tls_port: int, folder: Path) -> None:
         self.server = server
         self.url = server.management_url
+        self.metrics_url = f"http://127.0.0.1:{metrics_port}"
+        self.tls_url = f"https://127.0.0.1:{tls_port}"
+        self.amqp_url = f"amqp://127.0.0.1:{server.amqp_port}"
+        self.ca = str(folder / "ca.pem")
+        self.client = str(folder / "client.pem")
 
-    async def declare(self, vhost: str = "/", name: str | None = None) -> str:
+    async def declare(self, vhost: str = "/", name: str | None = None, kind: str = "classic") -> str:
         """Make an empty queue; its name is new unless given."""
         name = name or f"queue-{next(_numbers)}"
-        await self._request("PUT", f"/api/queues/{_quoted(vhost)}/{_quoted(name)}", {"durable": False})
+        body = {"durable": kind != "classic", "arguments": {"x-queue-type": kind}}
+        await self._request("PUT", f"/api/queues/{_quoted(vhost)}/{_quoted(name)}", body)
         return name
+
+    def connect(self) -> amqp.Connection:
+        """A client of vhost "/" that may do everything; its methods block."""
+        admin = self.server.admin
+        return amqp.Connection(f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/")
 
     async def publish(self, queue: str, count: int, vhost: str = "/") -> None:
         """Put messages on a queue."""
@@ -101,15 +116,46 @@ def _quoted(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
+def _tls_configuration(folder: Path, port: int) -> tuple[str, ...]:
+    """A second port of the management API, which wants to see a certificate of our authority; its files."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    served = authority.issue_cert("127.0.0.1", "broker.example.com")
+    served.private_key_pem.write_to_path(folder / "key.pem")
+    served.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    authority.issue_cert("hpad").private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
+    return (
+        "management.ssl.ip = 127.0.0.1",
+        f"management.ssl.port = {port}",
+        f"management.ssl.cacertfile = {folder}/ca.pem",
+        f"management.ssl.certfile = {folder}/cert.pem",
+        f"management.ssl.keyfile = {folder}/key.pem",
+        "management.ssl.verify = verify_peer",
+        "management.ssl.fail_if_no_peer_cert = true",
+    )
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Users, vhosts and queues that no test changes are loaded with the start; see the constants above."""
     if not rabbitmq.RabbitMQServer.installed():
         pytest.skip(rabbitmq.ABSENT)
-    many = [rabbitmq.Queue(f"q{number:03}", "many") for number in range(MANY)]
-    server = rabbitmq.RabbitMQServer(users=(MONITOR, PLAIN, STRANGER), vhosts=VHOSTS, queues=many)
+    many = [rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)]
+    folder = tmp_path_factory.mktemp("rabbitmq")
+    metrics_port, tls_port = ports.free(2)
+    server = rabbitmq.RabbitMQServer(
+        users=(MONITOR, PLAIN, STRANGER),
+        vhosts=VHOSTS,
+        queues=many,
+        plugins=("rabbitmq_prometheus",),
+        configuration=(
+            "prometheus.tcp.ip = 127.0.0.1",
+            f"prometheus.tcp.port = {metrics_port}",
+            *_tls_configuration(folder, tls_port),
+        ),
+    )
     asyncio.run(server.start())
-    yield Broker(server)
+    yield Broker(server, metrics_port, tls_port, folder)
     asyncio.run(server.stop())
     for port in (server.management_port, server.amqp_port):
         with pytest.raises(ConnectionRefusedError):

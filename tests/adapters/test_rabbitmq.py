@@ -66,9 +66,9 @@ async def test_odd_names_are_reached_through_the_configuration(broker, rabbit, v
 
 
 async def test_five_hundred_queues_are_read_at_once(broker, rabbit):
-    await broker.publish("q007", 7, "many")
+    await broker.publish("q0007", 7, "many")
     source = adapter(broker, rabbit, vhost="many")
-    answers = await source.answer([depth(f"q{number:03}") for number in range(500)])
+    answers = await source.answer([depth(f"q{number:04}") for number in range(500)])
     assert len(answers) == 500
     assert value(answers[7]) == 7_000
     assert sum(value(answer) for answer in answers) == 7_000
@@ -76,7 +76,7 @@ async def test_five_hundred_queues_are_read_at_once(broker, rabbit):
 
 @pytest.mark.parametrize("beside", [0, 5])
 async def test_a_missing_queue_is_an_error_and_never_zero(broker, rabbit, beside):
-    others = [depth(f"q{number:03}") for number in range(beside)]
+    others = [depth(f"q{number:04}") for number in range(beside)]
     [missing, *rest] = await adapter(broker, rabbit, vhost="many").answer([depth("nowhere"), *others])
     assert missing == AdapterError(
         f'queue "nowhere" does not exist in vhost "many" of rabbitmq at {broker.url}', "spec"
@@ -186,5 +186,5 @@ async def test_a_queue_is_counted_as_of_now(broker, rabbit):
 async def test_a_few_queues_of_a_large_vhost_are_read(broker, rabbit):
     source = adapter(broker, rabbit, vhost="many")
     for _ in range(2):
-        answers = await source.answer([depth("q400"), depth("q401"), depth("q402")])
+        answers = await source.answer([depth("q0400"), depth("q0401"), depth("q0402")])
         assert [value(answer) for answer in answers] == [0, 0, 0]

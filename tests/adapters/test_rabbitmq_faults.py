@@ -200,10 +200,13 @@ async def test_pages_are_followed_until_all_are_found(stub, rabbit):
 
 
 async def test_too_many_queues_are_an_error_and_never_a_part_of_them(stub, rabbit):
-    stub.answers(page({"name": "a", **COUNTS}, pages=41))
-    answers = await adapter(stub.url, rabbit).answer(MANY)
-    message = f'vhost "/" of rabbitmq at {stub.url} has more than 20000 queues: that is too many'
-    assert answers == [AdapterError(message)] * 4
+    message = (
+        f'vhost "/" of rabbitmq at {stub.url} has more than 10000 queues to look at (max_queues): '
+        "a part of them would be a wrong number"
+    )
+    for told in ({"page_count": 21}, {"page_count": 1, "filtered_count": 10_001}):
+        stub.answers(json.dumps({"items": [{"name": "a", **COUNTS}], "page": 1, **told}))
+        assert await adapter(stub.url, rabbit).answer(MANY) == [AdapterError(message)] * 4
 
 
 async def test_a_broker_that_knows_no_totals_is_asked_for_its_statistics(stub, rabbit):
@@ -214,9 +217,112 @@ async def test_a_broker_that_knows_no_totals_is_asked_for_its_statistics(stub, r
 
     stub.handler = old
     source = adapter(stub.url, rabbit)
-    for queries in (MANY, FEW):
-        for requests in (2, 1):
-            stub.requests.clear()
-            answers = await source.answer(queries)
-            assert all(isinstance(answer, ExternalSample) and answer.values == (5_000,) for answer in answers)
-            assert len(stub.requests) == requests
+    for queries, requests in ((MANY, 2), (MANY, 1), (FEW, 1)):
+        stub.requests.clear()
+        answers = await source.answer(queries)
+        assert all(isinstance(answer, ExternalSample) and answer.values == (5_000,) for answer in answers)
+        assert len(stub.requests) == requests
+
+
+def exposition(*lines: str) -> str:
+    return "\n".join(["# TYPE rabbitmq_detailed_queue_messages gauge", *lines, ""])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("<html>", "answered something else than metrics of queues"),
+        ("up 1\n", "answered something else than metrics of queues"),
+        (exposition(), 'queue "a" does not exist'),
+        (exposition('rabbitmq_detailed_queue_messages{vhost="/",queue="a"} NaN'), "something else than metrics"),
+        (exposition('rabbitmq_detailed_queue_messages{vhost="/",queue="a"} -1'), "something else than metrics"),
+        (exposition('rabbitmq_detailed_queue_messages{queue="a"} 1'), "something else than metrics"),
+        (exposition(*['rabbitmq_detailed_queue_messages{vhost="/",queue="a"} 1'] * 2), "something else than metrics"),
+        (exposition('rabbitmq_detailed_queue_messages_ready{vhost="/",queue="a"} 1'), "has no messages"),
+    ],
+)
+async def test_metrics_that_are_none_are_never_zero(stub, rabbit, text, complaint):
+    stub.answers(text, content_type="text/plain")
+    [answer] = await adapter(stub.url, rabbit, source="prometheus").answer(FEW)
+    assert isinstance(answer, AdapterError)
+    assert complaint in answer.message
+
+
+@pytest.mark.parametrize("written", ['odd \\"\\\\ name', 'odd "\\ name'], ids=["escaped", "as it is"])
+async def test_names_in_metrics_are_read_as_old_and_new_brokers_write_them(stub, rabbit, written):
+    stub.answers(
+        exposition(f'rabbitmq_detailed_queue_messages{{vhost="/",queue="{written}"}} 1.2e1'), content_type="text/plain"
+    )
+    source = adapter(stub.url, rabbit, source="prometheus", queues={"odd": 'odd "\\ name'})
+    [answer] = await source.answer(depths("odd"))
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (12_000,)
+
+
+async def test_a_list_that_changes_while_it_is_read_is_read_again(stub, rabbit):
+    asked = []
+
+    async def shrinking(request: web.Request) -> web.Response:
+        """In the first round a queue goes after the first page, so that another moves onto it, unseen."""
+        asked.append(int(request.query["page"]))
+        names = ("a", "b", "c", "d") if len(asked) == 1 else ("b", "c", "d")
+        start = (asked[-1] - 1) * 2
+        items = [{"name": name, **COUNTS} for name in names[start : start + 2]]
+        return web.json_response({"items": items, "page_count": 2, "filtered_count": len(names)})
+
+    stub.handler = shrinking
+    source = adapter(stub.url, rabbit, page_size=2, metrics={"all": rabbitmq.Metric(queue_regex=".*")})
+    [answer] = await source.answer([testing.external("all")])
+    assert isinstance(answer, ExternalSample)
+    assert asked == [1, 2, 1, 2]
+    assert len(answer.values) == 3
+
+
+async def test_a_list_that_never_stands_still_is_an_error(stub, rabbit):
+    async def restless(request: web.Request) -> web.Response:
+        page = int(request.query["page"])
+        items = [{"name": f"q{page}", **COUNTS}]
+        return web.json_response({"items": items, "page_count": 2, "filtered_count": 3})
+
+    stub.handler = restless
+    source = adapter(stub.url, rabbit, page_size=2, metrics={"all": rabbitmq.Metric(queue_regex=".*")})
+    [answer] = await source.answer([testing.external("all")])
+    assert answer == AdapterError(
+        f'the queues of vhost "/" of rabbitmq at {stub.url} changed 3 times while their pages were read'
+    )
+    assert len(stub.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("statistics", "complaint"),
+    [
+        ({}, "has no deliver_get_details"),
+        ({"message_stats": {}}, "has no deliver_get_details"),
+        ({"message_stats": {"publish_details": {"rate": 1.0}}}, "has no deliver_get_details"),
+        ({"message_stats": {"publish_details": {"avg_rate": 1.0}}}, "has stalled"),
+        ({"message_stats": {"deliver_get_details": {"avg_rate": 0.0}}}, "has stalled"),
+    ],
+)
+@pytest.mark.parametrize("on_stalled", ["hold", "up"])
+async def test_statistics_that_are_missing_never_pass_for_a_rate(stub, rabbit, statistics, complaint, on_stalled):
+    """Nothing was delivered: only where the broker keeps rates at all does their absence say so."""
+    stub.answers(json.dumps({"name": "a", "messages": 5, "messages_ready": 5, **statistics}))
+    source = adapter(stub.url, rabbit, on_stalled=on_stalled)
+    [answer] = await source.answer([testing.external("it", "queue=a,mode=deliver_rate")])
+    if complaint == "has stalled" and on_stalled == "up":
+        assert isinstance(answer, ExternalSample)
+        assert answer.values == (5_000,)
+    else:
+        assert complaint in answer.message
+
+
+async def test_smoothing_weighs_the_newest_samples_most(stub, rabbit):
+    """0, 0 and then 10 a second: by hand, 0 + 0.3 * (0 - 0) = 0, 0 + 0.3 * (10 - 0) = 3."""
+    points = [{"sample": sample, "timestamp": at * 1000} for sample, at in ((50, 15), (0, 10), (0, 5), (0, 0))]
+    stub.answers(json.dumps({"name": "a", "messages": 0, "message_stats": {"publish_details": {"samples": points}}}))
+    [answer] = await adapter(stub.url, rabbit, smoothing=0.3).answer(
+        [testing.external("it", "queue=a,mode=publish_rate")]
+    )
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (3_000,)
+    assert stub.requests[0].query["msg_rates_age"] == "60"

@@ -1,14 +1,17 @@
 """What an operator and an HPA's author may write, and what they are told when it is wrong."""
 
+import re
+
 import pytest
 
 from hpad import settings, testing
 from hpad.adapter import AdapterError
 from hpad.gather import registry
-from hpad_adapters.rabbitmq import Settings
+from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
 from hpad_adapters.rabbitmq.wanted import Wanted, wanted
 
 URL = "http://rabbitmq:15672"
+TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secret": "hunter2"}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,24 @@ URL = "http://rabbitmq:15672"
         ({"url": URL, "request_timeout": "0s"}, "is not a duration above zero"),
         ({"url": URL, "headers": {"X": "a\r\nEvil: hunter2"}}, "a line break cannot be part of a header"),
         ({"url": URL, "vhots": "/"}, "unknown field `vhots`"),
+        ({"url": URL, "source": "amqp"}, "url: must begin with amqp:// or amqps://"),
+        ({"url": "amqp://rabbitmq/prod", "source": "amqp"}, "url: ends in a path; write the vhost as vhost"),
+        ({"url": URL, "source": "prometheus", "metrics": {"m": {"mode": "ack_rate"}}}, "does not know ack_rate"),
+        ({"url": URL, "rate_window": "1s"}, "rate_window: '1s' is not between 5s and 10m"),
+        ({"url": URL, "smoothing": 1.5}, "smoothing: 1.5 is not a number from 0 to 1"),
+        ({"url": URL, "page_size": 501}, "a page has 500 queues at most"),
+        ({"url": URL, "connect_timeout": "0s"}, "connect_timeout: '0s' is not a duration above zero"),
+        ({"url": URL, "headers": {"X": {"file": "a", "env": "B"}}}, "give one of file and env"),
+        ({"url": URL, "metrics": {"m": {"queue": "a", "queues": ["b"]}}}, "queue and queues are given"),
+        ({"url": URL, "patterns": {"m": "("}}, "patterns: m: '(' is not a regular expression"),
+        ({"url": URL, "metrics": {"m": {"queue_regex": "("}}}, "is not a regular expression"),
+        ({"url": URL, "metrics": {"m": {"exclude_regex": "a"}}}, "takes queues away from those of a queue_regex"),
+        ({"url": URL, "metrics": {"m": {"queue": "a", "vhost": "*"}}}, "stands for all vhosts and needs a queue_regex"),
+        ({"url": URL, "metrics": {"m": {"mode": "drain_time", "aggregate": "sum"}}}, "a sum of drain_time means"),
+        ({"url": URL, "metrics": {"m": {"mode": "length"}}}, "Invalid enum value 'length'"),
+        ({"url": URL, "bearer_token_file": "t", "oauth2": TOKENS}, "not two of them"),
+        ({"url": URL, "oauth2": {**TOKENS, "client_secret_env": "X"}}, "give one of client_secret"),
+        ({"url": URL, "oauth2": {**TOKENS, "token_url": "http://u:hunter2@login"}}, "token_url: carries a user name"),
         ({"url": URL, "insecure": "yes"}, "insecure: Expected `bool`, got `str` (value: 'yes')"),
     ],
 )
@@ -57,15 +78,19 @@ def test_settings_never_show_the_password():
 @pytest.mark.parametrize(
     ("name", "selector", "expected"),
     [
-        ("queue_messages", "queue=orders", Wanted("/", "orders", "messages")),
-        ("queue_messages", "queue==orders", Wanted("/", "orders", "messages")),
-        ("queue_messages", "queue in (orders)", Wanted("/", "orders", "messages")),
-        ("queue_messages_ready", "queue=orders", Wanted("/", "orders", "messages_ready")),
-        ("queue_messages_unacknowledged", "queue=orders,vhost=eu", Wanted("eu", "orders", "messages_unacknowledged")),
-        ("queue_messages", "queue=orders,mode=ready", Wanted("/", "orders", "messages_ready")),
-        ("backlog", "queue=orders,mode=unacked", Wanted("/", "orders", "messages_unacknowledged")),
-        ("backlog", "queue=orders", Wanted("/", "orders", "messages")),
-        ("backlog", "queue=odd,vhost=slash", Wanted("a/b", "ö ü", "messages")),
+        ("queue_messages", "queue=orders", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("queue_messages", "queue==orders", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("queue_messages", "queue in (orders)", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("queue_messages_ready", "queue=orders", Wanted(vhosts=("/",), queues=("orders",), mode="ready")),
+        (
+            "queue_messages_unacknowledged",
+            "queue=orders,vhost=eu",
+            Wanted(vhosts=("eu",), queues=("orders",), mode="unacked"),
+        ),
+        ("queue_messages", "queue=orders,mode=ready", Wanted(vhosts=("/",), queues=("orders",), mode="ready")),
+        ("backlog", "queue=orders,mode=unacked", Wanted(vhosts=("/",), queues=("orders",), mode="unacked")),
+        ("backlog", "queue=orders", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("backlog", "queue=odd,vhost=slash", Wanted(vhosts=("a/b",), queues=("ö ü",), mode="messages")),
     ],
 )
 def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
@@ -82,17 +107,80 @@ def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
         ),
         ("", "does not say which queue"),
         ("vhost=a", "does not say which queue"),
-        ("queue=a,tier=b", '"tier" is no parameter of rabbitmq; there are queue, vhost, mode'),
-        ("queue in (a,b)", "write one value, such as queue=worker_tasks"),
-        ("queue!=a", "write one value, such as queue=worker_tasks"),
-        ("queue", "write one value, such as queue=worker_tasks"),
+        ("queue=a,tier=b", '"tier" is no parameter of rabbitmq; there are queue, vhost, mode, aggregate'),
+        ("queue=a,vhost in (a,b)", "write one value, such as vhost=production"),
+        ("queue=a,aggregate=median", 'there is no aggregate "median"; there are sum, max, avg, min'),
+        ("queue=a,mode=drain_time,aggregate=sum", "a sum of drain_time means nothing"),
+        ("queue_regex=a", 'there is no pattern "a"; hpad\'s configuration offers none'),
+        ("queue=a,vhost=all", "all vhosts can be asked for by hpad's configuration alone"),
+        ("queue!=a", "write one value, such as queue=orders"),
+        ("queue", "write one value, such as queue=orders"),
         ("queue=a,queue=b", '"queue" is given twice'),
         ("queue=a,mode=fast", 'there is no mode "fast"; there are messages, ready, unacked'),
     ],
 )
 def test_a_query_that_cannot_be_meant_is_the_specs_fault(selector, complaint):
     with pytest.raises(AdapterError) as caught:
-        wanted(testing.external("queue_messages", selector), Settings(url=URL))
+        wanted(testing.external("queue_messages", selector), Settings(url=URL, vhosts={"all": "*"}))
     assert caught.value.blame == "spec"
     assert complaint in caught.value.message
     assert '"queue_messages"' in caught.value.message
+
+
+METRICS = {
+    "shop": Metric(queue_regex="shop-.*", exclude_regex=".*-dead", mode="drain_time", aggregate="avg"),
+    "two": Metric(queues=["a", "b"], vhost=["eu", "us"], include_unacked=False, on_missing_queue="zero"),
+    "open": Metric(mode="consumers"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "expected"),
+    [
+        ("two", None, Wanted(vhosts=("eu", "us"), queues=("a", "b"), mode="ready", include_unacked=False,
+                             on_missing_queue="zero")),
+        ("two", "aggregate=max", Wanted(vhosts=("eu", "us"), queues=("a", "b"), mode="ready", include_unacked=False,
+                                        on_missing_queue="zero", aggregate="max")),
+        ("open", "queue in (a,b),vhost=eu", Wanted(vhosts=("eu",), queues=("a", "b"), mode="consumers")),
+        ("shop", "vhost=eu", Wanted(vhosts=("eu",), pattern=re.compile("shop-.*"), exclude=re.compile(".*-dead"),
+                                    mode="drain_time", aggregate="avg")),
+        ("free", "queue=a,mode=drain_time", Wanted(queues=("a",), mode="drain_time", aggregate="max")),
+        ("free", "queue_regex=shop", Wanted(pattern=re.compile("a-.."))),
+    ],
+)  # fmt: skip
+def test_a_selector_says_what_the_operators_metric_leaves_open(name, selector, expected):
+    assert (
+        wanted(testing.external(name, selector), Settings(url=URL, metrics=METRICS, patterns={"shop": "a-.."}))
+        == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "complaint"),
+    [
+        ("two", "queue=c", '"queue" is set for this metric by hpad\'s configuration; leave it out'),
+        ("two", "vhost=c", '"vhost" is set for this metric'),
+        ("shop", "queue=c", '"queue" is set for this metric'),
+        ("shop", "mode=ready", '"mode" is set for this metric'),
+        ("shop", "queue_regex=c", '"queue_regex" is set for this metric'),
+        ("open", "queue=unlisted", 'the queue "unlisted" is not among those'),
+        ("open", "queue=listed,vhost=unlisted", 'the vhost "unlisted" is not among those'),
+        ("open", "queue_regex=a", 'there is no pattern "a"; hpad\'s configuration offers shop'),
+        ("open", "queue_regex=shop,queue=listed", "write queue or queue_regex, not both"),
+    ],
+)
+def test_a_selector_cannot_go_beyond_what_is_offered(name, selector, complaint):
+    confined = Settings(
+        url=URL, metrics=METRICS, only_queues=True, only_vhosts=True, queues={"listed": "q"}, patterns={"shop": "a"}
+    )
+    with pytest.raises(AdapterError) as caught:
+        wanted(testing.external(name, selector), confined)
+    assert caught.value.blame == "spec"
+    assert complaint in caught.value.message
+
+
+async def test_an_instance_answers_for_the_metrics_it_is_given(rabbit):
+    adapter = RabbitMQ(Settings(url=URL, metrics=METRICS), rabbit)
+    assert set(registry.offered("shop", adapter)) == {
+        "queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "shop", "two", "open",
+    }  # fmt: skip

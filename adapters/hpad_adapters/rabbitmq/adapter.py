@@ -1,45 +1,54 @@
-"""External metrics from queue depths."""
+"""External metrics from queues."""
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
 from hpad_adapters.rabbitmq import settings
+from hpad_adapters.rabbitmq.amqp import Amqp
 from hpad_adapters.rabbitmq.broker import Broker
-from hpad_adapters.rabbitmq.queues import Queue, Queues
+from hpad_adapters.rabbitmq.detailed import Detailed
+from hpad_adapters.rabbitmq.management import Management
+from hpad_adapters.rabbitmq.modes import ANY_VHOST
+from hpad_adapters.rabbitmq.queue import Queue, Reader, Sought
+from hpad_adapters.rabbitmq.values import Values
 from hpad_adapters.rabbitmq.wanted import METRICS, Wanted, wanted
+
+_Place = tuple[str, bool]
+"""A vhost, and whether its statistics are needed: counts alone are fresher and cheaper."""
 
 
 class RabbitMQ:
-    """External metrics `queue_messages`, `queue_messages_ready` and `queue_messages_unacknowledged`.
+    """External metrics `queue_messages`, `queue_messages_ready`, `queue_messages_unacknowledged`, and the operator's.
 
-    The metric's selector names the queue: `queue=worker_tasks`, with `vhost=` and `mode=` if need be.
+    The metric's selector says which queue, unless the configuration does: `queue=worker_tasks` or `queue in (a,b)`,
+    with `vhost=`, `mode=` and `aggregate=` if need be.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
-    metrics: ClassVar[Sequence[str]] = tuple(METRICS)
+    metrics: Sequence[str] = tuple(METRICS)
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
+        self.metrics = (*METRICS, *configured.metrics)
         self._settings = configured
         self._clock = context.clock
-        self._broker = Broker(configured, context)
-        self._queues = Queues(self._broker)
+        self._values = Values(configured)
+        self._reader, self._named = _reader(configured, context)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """One value per query, the queue's count now; each vhost of the batch is read once."""
+        """One answer per query; each vhost of the batch is read once, and once more if statistics are needed."""
         plans = [self._wanted(query) for query in queries]
-        names: dict[str, set[str]] = {}
-        for plan in plans:
-            if isinstance(plan, Wanted):
-                names.setdefault(plan.vhost, set()).add(plan.queue)
-        read = await asyncio.gather(*(self._read(vhost, queues) for vhost, queues in names.items()))
-        vhosts = dict(zip(names, read, strict=True))
-        return [plan if isinstance(plan, AdapterError) else self._answer(plan, vhosts[plan.vhost]) for plan in plans]
+        sought = _sought(plan for plan in plans if isinstance(plan, Wanted))
+        read = await asyncio.gather(*(self._read(vhost, each) for (vhost, _), each in sought.items()))
+        vhosts = dict(zip(sought, read, strict=True))
+        return [plan if isinstance(plan, AdapterError) else self._answer(plan, vhosts) for plan in plans]
 
     async def aclose(self) -> None:
-        """Nothing of its own is open."""
+        """Close what connections of its own there are."""
+        await self._reader.aclose()
 
     def _wanted(self, query: Query) -> Wanted | AdapterError:
         try:
@@ -47,20 +56,60 @@ class RabbitMQ:
         except AdapterError as error:
             return error
 
-    async def _read(self, vhost: str, names: set[str]) -> dict[str, Queue] | AdapterError:
+    async def _read(self, vhost: str, sought: Sought) -> dict[str, list[Queue]] | AdapterError:
+        """The queues by name: one each, unless "*" stands for several vhosts."""
         try:
-            return await self._queues.read(vhost, names)
+            found: dict[str, list[Queue]] = {}
+            for queue in await self._reader.read(vhost, sought):
+                found.setdefault(queue.name, []).append(queue)
+            return found
         except AdapterError as error:
             return AdapterError(error.message, error.blame)
 
-    def _answer(self, plan: Wanted, found: dict[str, Queue] | AdapterError) -> Answer:
-        if isinstance(found, AdapterError):
-            return found
-        queue = found.get(plan.queue)
-        where = f'queue "{plan.queue}"', f'vhost "{plan.vhost}" of {self._broker}'
-        if queue is None:
-            return AdapterError(f"{where[0]} does not exist in {where[1]}", "spec")
-        count: int | None = getattr(queue, plan.field)
-        if count is None:
-            return AdapterError(f"the answer about {where[0]} in {where[1]} has no {plan.field}")
-        return ExternalSample((count * 1000,), self._clock.now())
+    def _answer(self, plan: Wanted, vhosts: dict[_Place, dict[str, list[Queue]] | AdapterError]) -> Answer:
+        queues: list[Queue] = []
+        absent: list[str] = []
+        for vhost in plan.vhosts:
+            found = vhosts[vhost, plan.statistics]
+            if isinstance(found, AdapterError):
+                return found
+            if plan.pattern is None:
+                absent += (name for name in plan.queues if name not in found)
+                queues += (queue for name in plan.queues for queue in found.get(name, ()))
+            else:
+                queues += (queue for name, each in found.items() if plan.matches(name) for queue in each)
+        try:
+            return ExternalSample(self._values.of(plan, queues, absent, self._where(plan)), self._clock.now())
+        except AdapterError as error:
+            return error
+
+    def _where(self, plan: Wanted) -> str:
+        if ANY_VHOST in plan.vhosts:
+            return f"any vhost of {self._named}"
+        names = ", ".join(f'"{vhost}"' for vhost in plan.vhosts)
+        return f"vhost{'s' if len(plan.vhosts) > 1 else ''} {names} of {self._named}"
+
+
+def _reader(configured: settings.Settings, context: Context) -> tuple[Reader, object]:
+    """The way to read, and what is called by its present name in errors."""
+    if configured.source == "amqp":
+        amqp = Amqp(configured, context)
+        return amqp, amqp
+    broker = Broker(configured, context)
+    if configured.source == "prometheus":
+        return Detailed(broker, configured), broker
+    return Management(broker, configured), broker
+
+
+def _sought(plans: Iterable[Wanted]) -> dict[_Place, Sought]:
+    """What a batch asks of each vhost."""
+    found: dict[_Place, tuple[set[str], set[re.Pattern[str]]]] = {}
+    for plan in plans:
+        for vhost in plan.vhosts:
+            names, patterns = found.setdefault((vhost, plan.statistics), (set(), set()))
+            names.update(plan.queues)
+            if plan.pattern is not None:
+                patterns.add(plan.pattern)
+    return {
+        place: Sought(frozenset(names), frozenset(patterns), place[1]) for place, (names, patterns) in found.items()
+    }

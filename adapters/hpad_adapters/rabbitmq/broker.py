@@ -1,21 +1,25 @@
-"""One request to the management API: credentials, TLS, fail-over, and a clear text for each way to fail."""
+"""One request to the broker over HTTP: credentials, TLS, fail-over, and a clear text for each way to fail."""
 
 import asyncio
-import os
-import ssl
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 import yarl
 
-from hpad.adapter import AdapterError, Context
-from hpad_adapters.rabbitmq.settings import Settings
+from hpad.adapter import AdapterError, Context, parse_duration
+from hpad_adapters.rabbitmq import failures, secrets
+from hpad_adapters.rabbitmq.oauth import Tokens
+from hpad_adapters.rabbitmq.settings import Elsewhere, Settings
 
 _MAX_BODY_BYTES = 32 * 2**20
 _MAX_REASON = 200
+JSON, TEXT = "application/json", "text/plain"
+_EXPECTED = {
+    JSON: "not JSON: is this the management API's address?",
+    TEXT: "not text: is this the address of rabbitmq_prometheus?",
+}
 
 
 class NotFound(AdapterError):
@@ -40,16 +44,27 @@ class Broker:
         self._settings = settings
         self._http = context.http
         self._timeout = settings.timeout.total_seconds()
+        self._client_timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=parse_duration(settings.connect_timeout).total_seconds()
+        )
         self._nodes = list(settings.nodes)
-        self._tls: ssl.SSLContext | None = None
+        self._tls = secrets.Tls(settings)
+        self._tokens = Tokens(settings.oauth2, context, self._tls, settings.timeout) if settings.oauth2 else None
         if settings.insecure:
             context.log.warning("certificates of the broker are not verified", source=context.name)
 
     def __str__(self) -> str:
         return f"rabbitmq at {self._nodes[0]}"
 
-    async def get(self, path: str, parameters: Mapping[str, str], *, vhost: str) -> bytes:
-        """The JSON text at `path` (percent-encoded); `vhost` is for the text of errors.
+    async def get(
+        self,
+        path: str,
+        parameters: Mapping[str, str] | Sequence[tuple[str, str]],
+        *,
+        vhost: str,
+        content_type: str = JSON,
+    ) -> bytes:
+        """What is at `path` (percent-encoded); `vhost` is for the text of errors.
 
         Raises NotFound, or AdapterError naming the node and what is wrong.
         """
@@ -57,7 +72,7 @@ class Broker:
         for node in tuple(self._nodes):
             url = yarl.URL(f"{node}{path}?{urlencode(parameters)}", encoded=True)
             try:
-                body = await self._get(node, url, vhost)
+                body = await self._get(node, url, vhost, content_type)
             except NoAnswer as error:
                 errors.append(error)
                 continue
@@ -70,24 +85,49 @@ class Broker:
             self._nodes.remove(node)
             self._nodes.insert(0, node)
 
-    async def _get(self, node: str, url: yarl.URL, vhost: str) -> bytes:
-        password = await self._password()
-        headers = dict(self._settings.headers)
-        if self._settings.username:
+    async def _get(self, node: str, url: yarl.URL, vhost: str, content_type: str) -> bytes:
+        """A token that the broker no longer takes is replaced, once."""
+        token = await self._token()
+        response, body = await self._response(node, url, token)
+        if response.status == 401 and self._tokens is not None:
+            self._tokens.forget(token)
+            response, body = await self._response(node, url, await self._token())
+        return self._judged(node, response, body, vhost, content_type)
+
+    async def _response(self, node: str, url: yarl.URL, token: str) -> tuple[aiohttp.ClientResponse, bytes]:
+        headers = {"Accept": f"{JSON}, {TEXT}", **await secrets.headers(self._settings)}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        elif self._settings.username:
+            password = await secrets.text("password", self._settings.secret)
             headers["Authorization"] = aiohttp.encode_basic_auth(self._settings.username, password, encoding="utf-8")
-        tls = await self._tls_context() if url.scheme == "https" else True
+        tls = await self._tls.context() if url.scheme == "https" else True
         try:
             async with (
                 asyncio.timeout(self._timeout),
-                self._http.get(url, headers=headers, ssl=tls, allow_redirects=False) as response,
+                self._http.get(
+                    url,
+                    headers=headers,
+                    ssl=tls,
+                    server_hostname=self._settings.server_name or None,
+                    allow_redirects=False,
+                    timeout=self._client_timeout,
+                ) as response,
             ):
-                return self._judged(node, response, await _body(node, response), vhost)
+                return response, await _body(node, response)
         except TimeoutError:
             raise NoAnswer(f"rabbitmq at {node} did not answer within {self._timeout:g}s") from None
         except aiohttp.ClientError as error:
-            raise NoAnswer(f"rabbitmq at {node} {_reason(error)}") from None
+            raise NoAnswer(f"rabbitmq at {node} {failures.reason(error)}") from None
 
-    def _judged(self, node: str, response: aiohttp.ClientResponse, body: bytes, vhost: str) -> bytes:
+    async def _token(self) -> str:
+        if self._tokens is not None:
+            return await self._tokens.token()
+        if not self._settings.bearer_token_file:
+            return ""
+        return await secrets.text("bearer_token", Elsewhere(file=self._settings.bearer_token_file))
+
+    def _judged(self, node: str, response: aiohttp.ClientResponse, body: bytes, vhost: str, content_type: str) -> bytes:
         """The body if it is an answer at all."""
         status = response.status
         if status in (401, 403):
@@ -102,14 +142,17 @@ class Broker:
             raise NoAnswer(f"rabbitmq at {node} answered {status} {response.reason or ''}".rstrip() + self._said(body))
         if not body.strip():
             raise NoAnswer(f"rabbitmq at {node} gave an empty answer")
-        if response.content_type != "application/json":
-            raise NoAnswer(
-                f"rabbitmq at {node} answered {response.content_type}, not JSON: is this the management API's address?"
-            )
+        if response.content_type != content_type:
+            raise NoAnswer(f"rabbitmq at {node} answered {response.content_type}, {_EXPECTED[content_type]}")
         return body
 
     def _refused(self, node: str, status: int, body: bytes, vhost: str) -> str:
         user, said = self._settings.username, self._said(body)
+        if self._tokens is not None or self._settings.bearer_token_file:
+            return (
+                f"rabbitmq at {node} refused the token ({status}{said}): it needs the scope of the tag "
+                f'"monitoring" and one for vhost "{vhost}"'
+            )
         if not user:
             return f"rabbitmq at {node} answered {status}: it wants a user; configure username and password_file"
         refused = f'rabbitmq at {node} refused user "{user}" ({status}{said})'
@@ -127,39 +170,6 @@ class Broker:
         secret = self._settings.password
         return f": {text.replace(secret, '***') if secret else text}" if text else ""
 
-    async def _password(self) -> str:
-        settings = self._settings
-        if settings.password_file:
-            try:
-                return (await asyncio.to_thread(Path(settings.password_file).read_text, "utf-8")).rstrip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-                raise AdapterError(f"password_file {settings.password_file} cannot be read: {why}") from None
-        if settings.password_env:
-            if settings.password_env not in os.environ:
-                raise AdapterError(f"password_env: the environment has no variable {settings.password_env}")
-            return os.environ[settings.password_env]
-        return settings.password
-
-    async def _tls_context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = await asyncio.to_thread(_tls_context, self._settings)
-        return self._tls
-
-
-def _tls_context(settings: Settings) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=settings.ca or None)
-        if settings.cert:
-            context.load_cert_chain(settings.cert, settings.key or None)
-    except OSError as error:  # ssl.SSLError among them
-        files = ", ".join(file for file in (settings.ca, settings.cert, settings.key) if file)
-        raise AdapterError(f"ca, cert or key cannot be used ({files}): {error.strerror or error}") from None
-    if settings.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
 
 async def _body(node: str, response: aiohttp.ClientResponse) -> bytes:
     parts = bytearray()
@@ -175,27 +185,3 @@ def _problem(body: bytes) -> _Problem | None:
         return msgspec.json.decode(body, type=_Problem)
     except msgspec.DecodeError:
         return None
-
-
-def _reason(error: aiohttp.ClientError) -> str:
-    """What happened on the way, in words; never the exception's own text, which may hold the URL."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError():
-            return "has a certificate that is not trusted: configure ca"
-        case aiohttp.ClientConnectorSSLError():
-            return "does not speak TLS as expected: is the address an http:// one?"
-        case aiohttp.ClientConnectorDNSError():
-            return "cannot be found: its host name does not resolve"
-        case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
-            return "refused the connection"
-        case aiohttp.ClientConnectorError():
-            return (
-                f"cannot be reached: {os.strerror(error.os_error.errno) if error.os_error.errno else 'no connection'}"
-            )
-        case aiohttp.ClientPayloadError():
-            return "broke off in the middle of its answer"
-        case aiohttp.ClientResponseError():
-            return "did not answer in HTTP: is this the port of the management API (15672), not of AMQP (5672)?"
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
-            return "closed the connection without an answer"
-    return f"could not be asked ({type(error).__name__})"

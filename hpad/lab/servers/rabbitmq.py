@@ -55,7 +55,8 @@ ADMIN = User("hpad", "hpad-lab", ("administrator",), ("/",))
 class RabbitMQServer:
     """One broker: `async with`, or start() and stop() (which may be called from another event loop).
 
-    `admin` is an administrator with full permissions on every vhost. A start takes 7 to 10 seconds.
+    `admin` is an administrator with full permissions on every vhost. `plugins` beside that of the management API, and
+    lines of `configuration` (rabbitmq.conf) are as RabbitMQ has them. A start takes 7 to 10 seconds.
     """
 
     def __init__(
@@ -65,10 +66,14 @@ class RabbitMQServer:
         users: Sequence[User] = (),
         vhosts: Sequence[str] = ("/",),
         queues: Sequence[Queue] = (),
+        plugins: Sequence[str] = (),
+        configuration: Sequence[str] = (),
     ) -> None:
         self.admin = admin
         self.amqp_port, self.management_port, self._dist_port, self._epmd_port = ports.free(4)
         self._definitions = _definitions(admin, users, vhosts, queues)
+        self._plugins = ("rabbitmq_management", *plugins)
+        self._configuration = configuration
         self._folder: Path | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -130,14 +135,14 @@ class RabbitMQServer:
         for name in ("mnesia", "log", "home"):
             (folder / name).mkdir()
         (folder / "empty").touch()
-        (folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        (folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
         (folder / "definitions.json").write_bytes(msgspec.json.encode(self._definitions))
         (folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.local = 127.0.0.1:{self.amqp_port}\n"
             "management.tcp.ip = 127.0.0.1\n"
             f"management.tcp.port = {self.management_port}\n"
             f"load_definitions = {folder}/definitions.json\n"
-            "log.console = false\nlog.file.level = warning\n"
+            "log.console = false\nlog.file.level = warning\n" + "".join(f"{line}\n" for line in self._configuration)
         )
         return os.environ | self._environment(folder)
 

@@ -1,0 +1,145 @@
+"""Queues by AMQP 0-9-1: a passive declaration tells how many messages are ready, as of now, and how many consumers.
+
+One connection a vhost, with one channel, whatever the number of queues; both are opened again when they are gone, which
+the channel is after each queue that does not exist ("Queue.Declare, passive" in the AMQP 0-9-1 reference). Needs the
+extra `hpad[amqp]`. aiormq and not aio-pika, whose channels answer a second declaration from memory.
+"""
+
+import asyncio
+import contextlib
+import importlib
+from typing import Any
+
+import yarl
+
+from hpad.adapter import AdapterError, Context
+from hpad_adapters.rabbitmq import secrets
+from hpad_adapters.rabbitmq.modes import ANY_VHOST
+from hpad_adapters.rabbitmq.oauth import Tokens
+from hpad_adapters.rabbitmq.queue import Queue, Sought
+from hpad_adapters.rabbitmq.settings import Elsewhere, Settings
+
+_HEARTBEAT_SECONDS = "30"
+_USER_OF_A_TOKEN = "hpad"  # RabbitMQ takes a token as the password, and the name from the token
+
+
+class Amqp:
+    """Reads queues of one broker. Raises AdapterError where the extra is not installed."""
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        try:
+            self._library: Any = importlib.import_module("aiormq")
+        except ImportError:
+            raise AdapterError("source: amqp needs the extra: pip install 'hpad[amqp]'", "spec") from None
+        self._settings = settings
+        self._timeout = settings.timeout.total_seconds()
+        self._nodes = list(settings.nodes)
+        self._tls = secrets.Tls(settings)
+        self._tokens = Tokens(settings.oauth2, context, self._tls, settings.timeout) if settings.oauth2 else None
+        self._connections: dict[str, Any] = {}
+        self._channels: dict[str, Any] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def __str__(self) -> str:
+        return f"rabbitmq at {self._nodes[0]}"
+
+    async def read(self, vhost: str, sought: Sought) -> list[Queue]:
+        """The queues that exist. Raises AdapterError."""
+        if sought.patterns or vhost == ANY_VHOST:
+            raise AdapterError("AMQP cannot list queues: a queue_regex needs source: management or prometheus", "spec")
+        async with self._locks.setdefault(vhost, asyncio.Lock()):
+            try:
+                return await self._declared(vhost, sorted(sought.names))
+            except BaseException:  # cancellation too: an answer that nobody waits for must meet no later question
+                await self._drop(vhost)
+                raise
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for vhost in tuple(self._connections):
+            await self._drop(vhost)
+
+    async def _declared(self, vhost: str, names: list[str]) -> list[Queue]:
+        found = []
+        for name in names:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    answer = await (await self._channel(vhost)).queue_declare(name, passive=True)
+            except self._library.exceptions.ChannelNotFoundEntity:
+                continue
+            except TimeoutError:
+                raise AdapterError(f"{self} did not answer within {self._timeout:g}s") from None
+            except (self._library.exceptions.AMQPError, OSError, RuntimeError) as error:
+                raise AdapterError(
+                    f'{self} tells nothing of queue "{name}" in vhost "{vhost}": {_said(error)}'
+                ) from None
+            found.append(Queue(name, vhost, messages_ready=answer.message_count, consumers=answer.consumer_count))
+        return found
+
+    async def _channel(self, vhost: str) -> Any:
+        channel = self._channels.get(vhost)
+        if channel is None or channel.is_closed:
+            connection = self._connections.get(vhost)
+            if connection is None or connection.is_closed or not connection.is_opened:
+                await self._drop(vhost)
+                connection = self._connections[vhost] = await self._connected(vhost)
+            channel = self._channels[vhost] = await connection.channel()
+        return channel
+
+    async def _connected(self, vhost: str) -> Any:
+        """To the first node that takes a connection, which is asked first from then on."""
+        errors = []
+        for node in tuple(self._nodes):
+            try:
+                connection = await self._connection(node, vhost)
+            except (self._library.exceptions.AMQPError, OSError, TimeoutError) as error:
+                errors.append(f"rabbitmq at {node} {_refusal(self._library, error, vhost)}")
+                continue
+            self._nodes.remove(node)
+            self._nodes.insert(0, node)
+            return connection
+        raise AdapterError("; ".join(errors))
+
+    async def _connection(self, node: str, vhost: str) -> Any:
+        user, password = await self._credentials()
+        url = yarl.URL(node).with_user(user or None).with_password(password or None)
+        url = url.with_query(heartbeat=_HEARTBEAT_SECONDS, name="hpad")
+        secure = url.scheme == "amqps"
+        options = {"server_hostname": self._settings.server_name} if secure and self._settings.server_name else {}
+        tls = await self._tls.context() if secure else None
+        connection = self._library.Connection(url, context=tls, **options)
+        connection.vhost = vhost  # past the URL, whose path would not carry each name
+        async with asyncio.timeout(self._timeout / len(self._nodes)):
+            await connection.connect()
+        return connection
+
+    async def _credentials(self) -> tuple[str, str]:
+        settings = self._settings
+        if self._tokens is not None:
+            return _USER_OF_A_TOKEN, await self._tokens.token()
+        if settings.bearer_token_file:
+            token = await secrets.text("bearer_token", Elsewhere(file=settings.bearer_token_file))
+            return _USER_OF_A_TOKEN, token
+        return settings.username, await secrets.text("password", settings.secret)
+
+    async def _drop(self, vhost: str) -> None:
+        self._channels.pop(vhost, None)
+        connection = self._connections.pop(vhost, None)
+        if connection is not None:
+            with contextlib.suppress(Exception):  # it is of no more use, however it ends
+                async with asyncio.timeout(1):
+                    await connection.close()
+
+
+def _refusal(library: Any, error: Exception, vhost: str) -> str:
+    if isinstance(error, library.exceptions.AuthenticationError | library.exceptions.ProbableAuthenticationError):
+        return "refused the user: wrong user name or password"
+    if isinstance(error, library.exceptions.ConnectionNotAllowed | library.exceptions.InvalidFrameError):
+        return f'does not let the user into vhost "{vhost}", or there is no such vhost'  # it closes instead of opening
+    if isinstance(error, TimeoutError):
+        return "did not answer in time"
+    return f"cannot be reached over AMQP ({type(error).__name__})"
+
+
+def _said(error: Exception) -> str:
+    return f"the connection broke off ({type(error).__name__})"

@@ -1,0 +1,302 @@
+"""Each parameter of the rabbitmq source at a real broker: modes, many queues, kinds of queues, ways to read."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+import pytest
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, Context, ExternalSample
+from hpad.lab.servers import ports
+from hpad_adapters import rabbitmq
+
+pytestmark = pytest.mark.rabbitmq
+
+SETTLED = 30.0
+"""Statistics are collected each five seconds; two cores may be busy with other tests."""
+
+
+def adapter(broker, rabbit: Context, **changed: object) -> rabbitmq.RabbitMQ:
+    given = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü"} | changed
+    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), rabbit)
+
+
+def metric(**given: object) -> dict[str, rabbitmq.Metric]:
+    return {"it": rabbitmq.Metric(**given)}
+
+
+async def asked(source: rabbitmq.RabbitMQ, selector: str | None = None, name: str = "it") -> Answer:
+    [answer] = await source.answer([testing.external(name, selector)])
+    return answer
+
+
+def values(answer: Answer) -> tuple[int, ...]:
+    assert isinstance(answer, ExternalSample), answer
+    return answer.values
+
+
+async def until(source: rabbitmq.RabbitMQ, wanted: Callable[[Answer], bool], selector: str | None = None) -> Answer:
+    """Ask again until the broker's statistics have what is wanted."""
+    async with asyncio.timeout(SETTLED):
+        while True:
+            answer = await asked(source, selector)
+            if wanted(answer):
+                return answer
+            await asyncio.sleep(0.5)
+
+
+@contextlib.asynccontextmanager
+async def consumer(broker, queue: str, seconds_each: float) -> AsyncIterator[None]:
+    """A real worker that takes one message at a time."""
+    connection = await asyncio.to_thread(broker.connect)
+    gone = threading.Event()
+
+    def work() -> None:
+        with contextlib.suppress(Exception):
+            for delivery in connection.consume(queue):
+                if gone.wait(seconds_each):
+                    break
+                connection.ack(delivery)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        gone.set()
+        await asyncio.to_thread(connection._socket.shutdown, 2)  # wakes the worker, who waits for a delivery
+        await asyncio.to_thread(thread.join)
+        await asyncio.to_thread(connection.close)
+
+
+async def publish(broker, queue: str, count: int) -> None:
+    """Over AMQP, for more than a few messages."""
+
+    def work() -> None:
+        connection = broker.connect()
+        connection.publish(queue, [b"work"] * count)
+        connection.count(queue)  # the broker has read what came before
+        connection.close()
+
+    await asyncio.to_thread(work)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+async def test_every_kind_of_queue_is_counted(broker, rabbit, kind):
+    queue = await broker.declare(kind=kind)
+    await publish(broker, queue, 7)
+    others = ",".join(["q0001", "q0002", "q0003"])
+    source = adapter(broker, rabbit)
+    await until(source, lambda answer: getattr(answer, "values", ()) == (7_000,), f"queue={queue}")
+    many = adapter(broker, rabbit, on_missing_queue="zero")
+    answer = await asked(many, f"queue in ({queue},{others})")
+    assert sum(values(answer)) == 7_000
+
+
+async def test_one_batch_mixes_streams_with_others(broker, rabbit):
+    stream, classic = await broker.declare(kind="stream"), await broker.declare()
+    await publish(broker, stream, 4)
+    await broker.publish(classic, 2)
+    source = adapter(broker, rabbit, metrics=metric(queue_regex=f"{stream}|{classic}"))
+    answer = await until(source, lambda answer: isinstance(answer, ExternalSample) and sum(values(answer)) == 6_000)
+    assert sorted(values(answer)) == [2_000, 4_000]
+
+
+async def test_a_pattern_sums_over_all_pages(broker, rabbit):
+    await broker.publish("q0600", 3, "many")
+    await broker.publish("q1202", 2, "many")
+    source = adapter(broker, rabbit, vhost="many", metrics=metric(queue_regex="q.*", exclude_regex="q0007"))
+    found = values(await asked(source))
+    assert (len(found), sum(found)) == (1_202, 5_000)
+    maximum = adapter(broker, rabbit, vhost="many", metrics=metric(queue_regex="q.*", exclude_regex="q0007"))
+    assert values(await asked(maximum, "aggregate=max")) == (3_000,)
+
+
+async def test_more_queues_than_allowed_are_an_error_and_not_a_part(broker, rabbit):
+    source = adapter(broker, rabbit, vhost="many", max_queues=1_202, page_size=500, metrics=metric(queue_regex="q.*"))
+    answer = await asked(source)
+    assert isinstance(answer, AdapterError)
+    assert "more than 1202 queues to look at (max_queues)" in answer.message
+    narrow = adapter(broker, rabbit, vhost="many", max_queues=10, metrics=metric(queue_regex=r"q000\d"))
+    assert len(values(await asked(narrow))) == 10
+
+
+async def test_a_pattern_matches_whole_names_and_minds_case(broker, rabbit):
+    for name in ("orders", "dead-orders-2", "ORDERS", "orders-eu", "orders-eu-dead"):
+        await broker.declare("mine", name)
+    source = adapter(broker, rabbit, vhost="mine", metrics=metric(queue_regex="orders(-.*)?", exclude_regex=".*-dead"))
+    assert len(values(await asked(source))) == 2
+    alternatives = adapter(broker, rabbit, vhost="mine", metrics=metric(queue_regex="orders-eu|ORDERS|nothing"))
+    assert len(values(await asked(alternatives))) == 2
+
+
+async def test_a_pattern_that_is_offered_is_chosen_by_the_selector(broker, rabbit):
+    await broker.declare("mine", "chosen-1")
+    await broker.declare("mine", "chosen-2")
+    source = adapter(broker, rabbit, vhost="mine", patterns={"chosen": r"chosen-\d"})
+    assert values(await asked(source, "queue_regex=chosen")) == (0, 0)
+
+
+async def test_a_pattern_reaches_into_all_vhosts(broker, rabbit):
+    for vhost in ("/", "a/b", "ü"):
+        await broker.declare(vhost, "everywhere")
+        await broker.publish("everywhere", 1, vhost)
+    everywhere = adapter(broker, rabbit, metrics=metric(queue_regex="everywhere", vhost="*"))
+    assert values(await asked(everywhere)) == (1_000, 1_000, 1_000)
+    two = adapter(broker, rabbit, metrics=metric(queue="everywhere", vhost=["/", "ü"]))
+    assert values(await asked(two)) == (1_000, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"), [("sum", (6_000, 1_000)), ("max", (6_000,)), ("min", (1_000,)), ("avg", (3_500,))]
+)
+async def test_several_queues_become_one_number(broker, rabbit, how, expected):
+    full, other = await broker.declare(), await broker.declare()
+    await broker.publish(full, 6)
+    await broker.publish(other, 1)
+    source = adapter(broker, rabbit, metrics=metric(queues=[full, other], aggregate=how))
+    assert values(await asked(source)) == expected
+
+
+async def test_unacknowledged_messages_can_be_left_out(broker, rabbit):
+    queue = await broker.declare()
+    await broker.publish(queue, 5)
+    async with broker.holding(queue, 2):
+        counted = adapter(broker, rabbit, metrics=metric(queue=queue))
+        left_out = adapter(broker, rabbit, metrics=metric(queue=queue, include_unacked=False))
+        assert values(await asked(counted)) == (5_000,)
+        assert values(await asked(left_out)) == (3_000,)
+
+
+@pytest.mark.parametrize("selection", ["queue", "pattern"])
+async def test_a_missing_queue_is_what_the_operator_says(broker, rabbit, selection):
+    chosen = {"queue": "not-there"} if selection == "queue" else {"queue_regex": "not-there"}
+    default = await asked(adapter(broker, rabbit, metrics=metric(**chosen)))
+    held = await asked(adapter(broker, rabbit, on_missing_queue="hold", metrics=metric(**chosen)))
+    zero = await asked(adapter(broker, rabbit, metrics=metric(**chosen, on_missing_queue="zero")))
+    assert isinstance(default, AdapterError)
+    assert isinstance(held, AdapterError)
+    assert (default.blame, held.blame, values(zero)) == ("spec", "source", (0,))
+    assert 'vhost "/"' in default.message
+
+
+async def test_rates_come_from_what_a_consumer_does(broker, rabbit):
+    queue = await broker.declare()
+    await publish(broker, queue, 600)
+    source = adapter(broker, rabbit, rate_window="10s")
+    async with consumer(broker, queue, 0.05):
+        fast = await until(
+            source, lambda a: isinstance(a, ExternalSample) and a.values[0] > 5_000, f"queue={queue},mode=ack_rate"
+        )
+        await until(source, lambda a: values(a) == (1_000,), f"queue={queue},mode=consumers")
+        modes = ("publish_rate", "deliver_rate", "drain_time", "consumers", "utilisation")
+        answers = dict(
+            zip(
+                modes,
+                await source.answer([testing.external("it", f"queue={queue},mode={mode}") for mode in modes]),
+                strict=True,
+            )
+        )
+        smooth = await asked(adapter(broker, rabbit, smoothing=0.3), f"queue={queue},mode=deliver_rate")
+    found = {mode: values(answer)[0] for mode, answer in answers.items()}
+    assert 5_000 < values(fast)[0] <= 21_000  # one each 50 ms at most
+    assert 5_000 < found["deliver_rate"] <= 21_000
+    assert 0 <= found["publish_rate"] <= 60_100
+    assert 10_000 < found["drain_time"] <= 600 / 5 * 1_000
+    assert found["consumers"] == 1_000
+    assert 500 < found["utilisation"] <= 1_000  # it works nearly all the time, so that it can hardly ever take more
+    assert 0 < values(smooth)[0] <= 21_000
+
+
+@pytest.mark.parametrize("mode", ["publish_rate", "deliver_rate", "ack_rate", "drain_time"])
+async def test_a_backlog_that_nobody_takes_never_looks_idle(broker, rabbit, mode):
+    queue = await broker.declare()
+    await publish(broker, queue, 50)
+    held = adapter(broker, rabbit, metrics=metric(queue=queue, mode=mode))
+    answer = await until(held, lambda answer: "has stalled" in getattr(answer, "message", ""))
+    assert answer.message.startswith(f'queue "{queue}" in vhost "/" of rabbitmq at {broker.url} has stalled: 50')
+    up = adapter(broker, rabbit, metrics=metric(queue=queue, mode=mode), on_stalled="up")
+    assert values(await asked(up)) == (3_000_000 if mode == "drain_time" else 50_000,)
+
+
+async def test_a_rate_of_a_queue_that_never_saw_a_message_is_missing_and_not_zero(broker, rabbit):
+    queue = await broker.declare()
+    answer = await asked(adapter(broker, rabbit), f"queue={queue},mode=publish_rate")
+    assert isinstance(answer, AdapterError)
+
+
+async def test_many_statistics_are_one_list(broker, rabbit):
+    names = [f"q{number:04}" for number in range(20)]
+    source = adapter(broker, rabbit, vhost="many")
+    answers = await source.answer([testing.external("it", f"queue={name},mode=consumers") for name in names])
+    assert [values(answer) for answer in answers] == [(0,)] * 20
+
+
+async def test_metrics_of_the_broker_serve_as_a_source(broker, rabbit):
+    queue, odd = await broker.declare(), 'odd "\\ name'
+    await broker.declare("a/b", odd)
+    await publish(broker, queue, 9)
+    given = {"url": broker.metrics_url, "username": "", "password": "", "source": "prometheus"}
+    source = adapter(broker, rabbit, **given)
+    async with broker.holding(queue, 2):
+        await until(source, lambda answer: getattr(answer, "values", ()) == (2_000,), f"queue={queue},mode=unacked")
+        answers = await source.answer(
+            [testing.external("it", f"queue={queue},mode={mode}") for mode in ("messages", "ready", "consumers")]
+        )
+    assert [values(answer) for answer in answers] == [(9_000,), (7_000,), (0,)]
+    elsewhere = adapter(broker, rabbit, **given, vhost="a/b", queues={"odd": odd})
+    await until(elsewhere, lambda answer: getattr(answer, "values", ()) == (0,), "queue=odd")
+    everywhere = adapter(broker, rabbit, **given, metrics=metric(queue_regex="q0.*", vhost="*"))
+    assert len(values(await until(everywhere, lambda answer: len(getattr(answer, "values", ())) == 1_000))) == 1_000
+    missing = await asked(source, "queue=nowhere")
+    rate = await asked(source, f"queue={queue},mode=ack_rate")
+    assert "does not exist" in missing.message
+    assert "the metrics of RabbitMQ tell of messages, ready, unacked and consumers alone" in rate.message
+
+
+async def test_the_management_port_is_told_from_that_of_metrics(broker, rabbit):
+    answer = await asked(adapter(broker, rabbit, source="prometheus"), "queue=q")
+    assert isinstance(answer, AdapterError)
+    assert answer.blame == "source"
+
+
+async def test_certificates_are_checked_at_a_real_broker(broker, rabbit):
+    queue = await broker.declare()
+    given = {"url": broker.tls_url, "ca": broker.ca, "cert": broker.client, "request_timeout": "10s"}
+    for named in ({}, {"server_name": "broker.example.com"}):
+        assert values(await asked(adapter(broker, rabbit, **given, **named), f"queue={queue}")) == (0,)
+    other = await asked(adapter(broker, rabbit, **given, server_name="other.example.com"), f"queue={queue}")
+    assert other == AdapterError(f"rabbitmq at {broker.tls_url} has a certificate that is not trusted: configure ca")
+    unknown = await asked(adapter(broker, rabbit, **{**given, "ca": ""}), f"queue={queue}")
+    assert "not trusted" in unknown.message
+    trusting = adapter(broker, rabbit, **{**given, "ca": ""}, insecure=True)
+    assert values(await asked(trusting, f"queue={queue}")) == (0,)
+
+
+async def test_headers_come_from_files_and_variables(stub, rabbit, tmp_path, monkeypatch):
+    (tmp_path / "key").write_text("from-a-file\n")
+    monkeypatch.setenv("TENANT", "from-the-environment")
+    stub.answers('{"name": "q", "messages": 1, "messages_ready": 1, "messages_unacknowledged": 0}')
+    headers = {"X-Plain": "plain", "X-Key": {"file": str(tmp_path / "key")}, "X-Tenant": {"env": "TENANT"}}
+    settings = rabbitmq.RabbitMQ.Settings
+    source = rabbitmq.RabbitMQ(msgspec.convert({"url": stub.url, "headers": headers}, settings), rabbit)
+    assert values(await asked(source, "queue=q")) == (1_000,)
+    sent = stub.requests[0].headers
+    assert [sent[name] for name in headers] == ["plain", "from-a-file", "from-the-environment"]
+    (tmp_path / "key").write_text("two\nlines")
+    answer = await asked(source, "queue=q")
+    assert "headers: X-Key: what is there holds a line break" in answer.message
+    assert "two" not in answer.message
+
+
+async def test_a_node_that_hangs_up_is_passed_by_and_the_good_one_asked_first(broker, rabbit, stub):
+    queue = await broker.declare()
+    stub.answers(status=503)
+    dead = f"http://127.0.0.1:{ports.free(1)[0]}"
+    source = adapter(broker, rabbit, url=[dead, stub.url, broker.url])
+    for _ in range(2):
+        assert values(await asked(source, f"queue={queue}")) == (0,)
+    assert len(stub.requests) == 1
