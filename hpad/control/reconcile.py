@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock
-from hpad.control import act, ownership, relief, resume
+from hpad.control import act, jumps, ownership, relief, resume
 from hpad.control.claims import Claims
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
@@ -77,6 +77,7 @@ class Reconciler:
         self._journal = journal
         self._owner = owner
         self._fallbacks = fallbacks
+        self._jumps = jumps.Jumps(clock)
         self._log = structlog.get_logger("hpad.reconcile")
 
     async def reconcile(self, listed: HorizontalPodAutoscaler, slot: Slot) -> settle.Settlement:
@@ -105,6 +106,7 @@ class Reconciler:
         self._store.forget(key)
         self._claims.release(key)
         self._telemetry.forget(key)
+        self._jumps.forget(key)
 
     async def _look(self, listed: HorizontalPodAutoscaler) -> examine.View:
         key = listed.metadata.key
@@ -115,9 +117,11 @@ class Reconciler:
             hpa = await self._finish(hpa, held.begun)
         pods = self._pods(key.namespace, scale)
         told = relief.terms_of(hpa, self._fallbacks)
+        now = self._clock.now()
+        held = self._jumps.caught_up(key, held, now)
         view = examine.View(
             hpa=hpa,
-            now=self._clock.now(),
+            now=now,
             tunables=self._ways.tunables,
             history=held.history,
             scale=scale,

@@ -34,8 +34,9 @@ class Client:
 
     `timeout` bounds one attempt in seconds, from connecting to the last byte. A GET (or a PUT, which carries a
     resourceVersion) whose kept-alive connection turns out to be closed is sent once more; a 429 is waited for as long
-    as the server asks, a bounded number of times; a 401 is tried once more with credentials read anew. Nothing else is
-    repeated here. Each attempt waits for the turn that `limiter` gives it; `timeout` counts from then on.
+    as the server asks, a bounded number of times; a 401, or a TLS connection that does not come about, is tried once
+    more with credentials read anew. Nothing else is repeated here. Each attempt waits for the turn that `limiter`
+    gives it; `timeout` counts from then on.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Client:
                 async with self._answer(method, path, params, {**headers, **who}, body, limits) as answer:
                     return await answer.read()
             except errors.ApiError as error:
-                if error.status == 401 and not refused and self.config.identity.refuse(who, self.clock):
+                if error.unknown_to_each_other and not refused and self.config.identity.refuse(who, self.clock):
                     refused = True
                 elif error.status == 429 and error.retry_after is not None and waits < _PATIENCE:
                     waits += 1
@@ -118,7 +119,7 @@ class Client:
                 async for chunk in answer.content.iter_any():
                     yield chunk
         except errors.ApiError as error:
-            if error.status == 401:
+            if error.unknown_to_each_other:
                 self.config.identity.refuse(who, self.clock)
             raise
 

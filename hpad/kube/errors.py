@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import aiohttp
 import msgspec
 
+CERTIFICATE = "Certificate"
 NO_RESOURCE = "the server could not find the requested resource"
 
 # What Kubernetes clients say where the answer is no Status object, by HTTP status code.
@@ -57,6 +58,11 @@ class ApiError(Exception):
     @property
     def not_found(self) -> bool:
         return self.status == 404
+
+    @property
+    def unknown_to_each_other(self) -> bool:
+        """Whether the server does not believe who we are, or we do not believe the server: credentials may be old."""
+        return self.status == 401 or self.reason == CERTIFICATE
 
     @property
     def gone(self) -> bool:
@@ -145,12 +151,16 @@ def border(server: str) -> Iterator[None]:
         raise ApiError(0, "Timeout", f"{server} did not answer in time") from error
     except aiohttp.ClientConnectorCertificateError as error:
         cause = error.certificate_error
-        raise ApiError(0, "Certificate", f"{server}: the certificate is not accepted: {cause}") from error
+        raise ApiError(0, CERTIFICATE, f"{server}: the certificate is not accepted: {cause}") from error
+    except aiohttp.ClientConnectorSSLError as error:
+        raise ApiError(0, CERTIFICATE, f"{server}: no TLS connection: {error.os_error}") from error
     except aiohttp.ClientConnectorError as error:
         raise ApiError(0, "Connection", f"{server} cannot be reached: {error.os_error.strerror}") from error
     except aiohttp.ClientHttpProxyError as error:
         raise ApiError(0, "Proxy", f"the proxy before {server} answered {error.status} {error.message}") from error
     except aiohttp.ServerDisconnectedError as error:
         raise ApiError(0, "Connection", f"{server} closed the connection without an answer") from error
-    except (aiohttp.ClientError, ssl.SSLError, OSError, asyncio.IncompleteReadError) as error:
+    except ssl.SSLError as error:  # TLS 1.3: the server looks at our certificate after the handshake
+        raise ApiError(0, CERTIFICATE, f"{server}: the TLS connection was refused: {error.reason}") from error
+    except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
         raise ApiError(0, "Connection", f"the answer of {server} broke off ({type(error).__name__})") from error

@@ -23,6 +23,7 @@ _REFUSED = frozenset({403, 404})
 _NO_STREAMING = frozenset({400, 405, 422})  # what servers answer that know no streaming lists, or have them turned off
 _AT_ONCE = 64  # objects of a page that are read before others get their turn: some 5 ms
 _REFUSALS = 3  # failures of a watch to start, until a list is tried instead
+_ABSENCES = 2  # times in a row that nobody answered: who answers next may remember another history
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Feed(Generic[T]):
         self._pace = pace
         self._streams = True
         self._stumbled = False
-        self._refusals = 0
+        self._refusals = self._absences = 0
         self._backoff = watch.Backoff(pace.first, pace.last)
         self._log = structlog.get_logger("hpad.kube").bind(resource=self._resource, namespace=namespace)
 
@@ -106,7 +107,7 @@ class Feed(Generic[T]):
 
     async def _follow(self, version: str) -> None:
         """Watch from `version` on, again and again, until that leads nowhere and only a list can help."""
-        self._refusals = 0
+        self._refusals = self._absences = 0
         while True:
             began, seconds = self._clock.monotonic(), self._pace.watch_seconds()
             try:
@@ -143,10 +144,14 @@ class Feed(Generic[T]):
         return version
 
     def _lost(self, error: errors.ApiError) -> bool:
-        """Whether to list again: the version has expired, or the server keeps answering something else than a watch."""
-        if error.status not in {0, 429}:
+        """Whether to list again: the version has expired, the server keeps answering something else than a watch, or
+        it was away. Restored from a backup it may have used the same versions for other things.
+        """
+        if error.status == 0:
+            self._absences += 1
+        elif error.status != 429:
             self._refusals += 1
-        return error.gone or self._refusals >= _REFUSALS
+        return error.gone or self._refusals >= _REFUSALS or self._absences >= _ABSENCES
 
     async def _behind(self, version: str) -> bool:
         """Whether the server knows less than we do, as after a restart: a watch from the future stays silent."""
@@ -175,7 +180,7 @@ class Feed(Generic[T]):
     def _well(self) -> None:
         """The server has been heard."""
         self.heard = self._clock.monotonic()
-        self._refusals = 0
+        self._refusals = self._absences = 0
         if self.failing:
             self.failing = False
             self._backoff.reset()

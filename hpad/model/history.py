@@ -1,5 +1,7 @@
 """What is remembered of one HPA from decision to decision."""
 
+from datetime import timedelta
+
 import msgspec
 
 from hpad.model.moment import Moment
@@ -53,6 +55,23 @@ class History(msgspec.Struct, frozen=True):
     def of(self, metric: str) -> Heard:
         """What was heard of the metric of that label, NEVER_HEARD if nothing was."""
         return next((known for known in self.heard if known.metric == metric), NEVER_HEARD)
+
+    def shifted(self, by: timedelta) -> "History":
+        """The same history, so much later."""
+        moved = msgspec.structs.replace
+        return History(
+            tuple(moved(held, timestamp=held.timestamp + by) for held in self.recommendations),
+            tuple(moved(held, timestamp=held.timestamp + by) for held in self.scale_ups),
+            tuple(moved(held, timestamp=held.timestamp + by) for held in self.scale_downs),
+            tuple(
+                moved(
+                    held,
+                    failing_since=None if held.failing_since is None else held.failing_since + by,
+                    good_at=None if held.good_at is None else held.good_at + by,
+                )
+                for held in self.heard
+            ),
+        )
 
 
 EMPTY = History()

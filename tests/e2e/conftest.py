@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from hpad import app, settings
-from hpad.kube import config
+from hpad.clock import Clock
+from hpad.kube import config, watch
 from hpad.lab.cluster import Cluster
 from hpad.model.tunables import Tunables
 
@@ -29,11 +30,19 @@ class World:
         self._stack = stack
         self._load: dict[str, Callable[[int], int]] = {}
 
-    async def hpad(self, *, ready: bool = True, **changes: Any) -> app.App:
+    async def hpad(
+        self,
+        *,
+        ready: bool = True,
+        clock: Clock | None = None,
+        cluster_config: config.ClusterConfig | None = None,
+        pace: watch.Pace | None = None,
+        **changes: Any,
+    ) -> app.App:
         """Start hpad; keyword arguments are fields of its Settings."""
         told = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
-        cluster_config = config.ClusterConfig(server=self.cluster.url)
-        self.daemon = app.App(settings.Settings(**told), cluster_config=cluster_config)
+        where = cluster_config or config.ClusterConfig(server=self.cluster.url)
+        self.daemon = app.App(settings.Settings(**told), clock=clock, cluster_config=where, pace=pace)
         await self._stack.enter_async_context(self.daemon)
         if ready:
             async with asyncio.timeout(10):
@@ -154,3 +163,11 @@ def plain_logs() -> Iterator[None]:
     structlog.configure(processors=[structlog.processors.add_log_level, plain], cache_logger_on_first_use=False)
     yield
     structlog.reset_defaults()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print how long recovering took: tests record ("recovery", (from what, seconds))."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "recovery":
+                terminalreporter.write_line(f"recovered {value[1]:.1f} s after {value[0]}")
