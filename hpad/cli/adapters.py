@@ -58,8 +58,8 @@ def describe(args: argparse.Namespace) -> int:
     except AdapterError as error:
         raise Failure(error.message) from None
     print(args.name)
-    if inspect.getdoc(adapter):
-        print(_indented(inspect.getdoc(adapter) or ""))
+    if _text(adapter):
+        print(_indented(_text(adapter)))
     print(f"\nserves:   {', '.join(sorted(adapter.serves))}")
     print(f"metrics:  {_metrics(metrics)}")
     print("\nsettings, beside those of every source (adapter, match, timeout, limits, namespaces, fallback):\n")
@@ -76,7 +76,12 @@ def _metrics(metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _summary(adapter: type[Adapter]) -> str:
-    return (inspect.getdoc(adapter) or "").partition("\n")[0]
+    return _text(adapter).partition("\n")[0]
+
+
+def _text(kind: type) -> str:
+    """The docstring that the class has itself, not that of a class it is made from."""
+    return inspect.cleandoc(vars(kind).get("__doc__") or "")
 
 
 def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.Struct], ...] = ()) -> Iterator[str]:
@@ -86,7 +91,7 @@ def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.St
     assert isinstance(about, msgspec.inspect.StructType)
     for field in about.fields:
         yield f"{indent}{field.encode_name}: {_type(field.type, inner)}{_default(field)}{_described(field.type)}"
-    text = inspect.getdoc(kind) or ""
+    text = _text(kind)
     if text and not text.startswith(f"{kind.__name__}("):
         yield ""
         yield _indented(text, indent)

@@ -100,3 +100,21 @@ def test_a_route_to_nowhere_is_named():
         AdapterError, match='a route sends External metric "x" to source "gone", which is not configured'
     ):
         Plan([route("gone")], (RABBITMQ,)).source(testing.external("x"))
+
+
+def test_a_source_is_confined_to_the_namespaces_of_its_setting():
+    mine = Offer(source="mine", serves=frozenset({EXTERNAL}), namespaces=("team-*",))
+    other = Offer(source="other", serves=frozenset({EXTERNAL}), metrics=("b",))
+    chosen = Plan((), (mine, other))
+    assert chosen.source(testing.external("a", namespace="team-a")) == "mine"
+    assert chosen.source(testing.external("b", namespace="shop")) == "other"
+    with pytest.raises(AdapterError, match='source "mine" is not offered to HPAs of namespace "shop"') as raised:
+        chosen.source(testing.external("a", namespace="shop"))
+    assert raised.value.blame == "spec"
+
+
+def test_a_route_does_not_let_anybody_in():
+    mine = Offer(source="mine", serves=frozenset({EXTERNAL}), namespaces=("shop",))
+    chosen = Plan((settings.Route(match=settings.Match(), source="mine"),), (mine,))
+    with pytest.raises(AdapterError, match="is not offered"):
+        chosen.source(testing.external("a", namespace="other"))

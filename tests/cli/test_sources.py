@@ -1,0 +1,122 @@
+"""`hpad sources` and `hpad sources test`."""
+
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpad.cli import main
+
+ROWS = [
+    {
+        "name": "broker",
+        "adapter": "rabbitmq",
+        "state": "ok",
+        "lastError": None,
+        "latency": 0.012,
+        "asked": 4,
+        "hits": 3,
+    },
+    {"name": "prom", "adapter": "prometheus", "state": "open", "lastError": "it is down", "latency": None, "asked": 0},
+]
+
+
+@pytest.fixture
+def daemon() -> Iterator[str]:
+    """Something that answers as hpad does; its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path == "/api/sources"
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(ROWS).encode())
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def configured(folder: Path, text: str) -> str:
+    file = folder / "hpad.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> str:
+    """A configuration with a source of numbers from a file."""
+    (tmp_path / "numbers.yaml").write_text("depth: 7\n")
+    return configured(tmp_path, f"sources:\n  mine: {{adapter: static, file: {tmp_path / 'numbers.yaml'}}}\n")
+
+
+def test_the_sources_of_a_running_hpad(daemon, capsys):
+    assert main(["sources", "--address", daemon]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["NAME", "ADAPTER", "STATE", "LAST-ERROR", "LATENCY", "HIT-RATE"],
+        ["broker", "rabbitmq", "ok", "-", "12ms", "75%"],
+        ["prom", "prometheus", "open", "it", "is", "down", "-", "-"],
+    ]
+
+
+def test_as_json_it_is_what_the_daemon_said(daemon, monkeypatch, capsys):
+    monkeypatch.setenv("HPAD_LISTEN", daemon)
+    main(["sources", "-o", "json"])
+    assert json.loads(capsys.readouterr().out) == ROWS
+
+
+def test_where_no_hpad_listens_one_line_says_so(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
+    assert "no hpad answers on" in capsys.readouterr().err
+
+
+def test_a_configuration_is_checked_without_asking_anybody(tmp_path, numbers, capsys):
+    assert main(["sources", "--config", numbers]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["mine", "static", "ok", "-", "-", "-"]
+    wrong = configured(tmp_path, "sources:\n  queue: {adapter: rabbitmq, urll: x}\n  typo: {adapter: rabitmq}\n")
+    assert main(["sources", "--config", wrong, "-o", "json"]) == 1
+    queue, typo = json.loads(capsys.readouterr().out)
+    assert queue["state"] == typo["state"] == "broken"
+    assert "urll" in queue["lastError"]
+    assert 'there is no adapter "rabitmq"' in typo["lastError"]
+
+
+def test_a_question_shows_what_an_hpa_would_see(numbers, capsys):
+    assert main(["sources", "test", "--config", numbers, "mine", "depth"]) == 0
+    shown = capsys.readouterr().out
+    assert 'External "depth" in namespace "default"' in shown
+    assert "an HPA:     sees 7" in shown
+
+
+def test_a_question_without_an_answer_says_whose_fault_it_is(numbers, capsys):
+    assert main(["sources", "test", "--config", numbers, "mine", "width", "-n", "shop", "--selector", "a=b"]) == 1
+    shown = capsys.readouterr().out
+    assert 'External "width" with a=b in namespace "shop"' in shown
+    assert "blame:      spec" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["other", "depth"], "there is no source 'other'; there are mine, metrics-server"),
+        (["mine", "depth", "--selector", "a in"], "--selector or --pods:"),
+        (["mine", "depth", "--type", "Object"], "name it with --object KIND/NAME"),
+        (["mine", "depth", "--type", "Object", "--object", "web"], "not of the form KIND/NAME"),
+    ],
+)
+def test_a_question_that_is_none(arguments, complaint, numbers, capsys):
+    assert main(["sources", "test", "--config", numbers, *arguments]) == 1
+    assert complaint in capsys.readouterr().err

@@ -1,0 +1,196 @@
+"""Adapters of others, whatever they do: only the metrics that come from them are harmed, and they are named."""
+
+import asyncio
+import subprocess
+import sys
+import time
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from hpad import clock as clocks
+from hpad import settings, testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.gather import registry
+from hpad.gather.contexts import Contexts
+from hpad.gather.fanout import Gatherer
+from hpad.model.key import Key
+
+DIST_INFO = {
+    "METADATA": "Metadata-Version: 2.1\nName: hpad-weather\nVersion: 1.0\n",
+    "WHEEL": "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "entry_points.txt": "[hpad.adapters]\nweather = hpad_weather:Weather\n",
+    "RECORD": "",
+}
+WEATHER = '''
+import msgspec
+from hpad.adapter import AdapterError, Context, ExternalSample, one_by_one
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """Where it rains.
+
+    rain: town -> millimetres.
+    """
+
+    rain: dict[str, int]
+
+
+class Weather:
+    """External metrics by town: `rain`, with the selector `town=…`."""
+
+    serves = frozenset({"External"})
+    metrics = ("rain",)
+    Settings = Settings
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self._rain, self._clock = settings.rain, context.clock
+
+    async def answer(self, queries):
+        return await one_by_one(queries, self._one)
+
+    async def _one(self, query):
+        town = query.selector.requirements[0].values[0]
+        if town not in self._rain:
+            raise AdapterError(f'nothing is known of "{town}"', "spec")
+        return ExternalSample((self._rain[town] * 1000,), self._clock.now())
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+'''
+WILD = """
+import time
+from datetime import timedelta
+import msgspec
+from hpad.adapter import ExternalSample
+
+class Settings(msgspec.Struct):
+    way: str = ""
+
+class Wild:
+    serves = frozenset({"External"})
+    Settings = Settings
+    def __init__(self, settings, context):
+        self.way, self.clock = settings.way, context.clock
+    async def answer(self, queries):
+        now = self.clock.now()
+        if self.way == "raise":
+            raise RuntimeError("x")
+        if self.way == "block":
+            time.sleep(1.2)
+        if self.way == "future":
+            now += timedelta(days=1)
+        value = {"nan": float("nan"), "inf": float("inf"), "zero": -0.0}.get(self.way, 1000)
+        return [ExternalSample((value,), now)] * (len(queries) + (self.way == "length"))
+    async def aclose(self):
+        pass
+"""
+
+
+def publish(folder: Path, module: str, code: str, entry: str) -> None:
+    """What pip leaves behind."""
+    (folder / f"{module}.py").write_text(code)
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[hpad.adapters]\n{entry}\n")
+
+
+@pytest.fixture
+def wild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tmp_path, "hpad_wild", WILD, "wild = hpad_wild:Wild")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "hpad_wild", raising=False)
+
+
+async def asked(*sources: settings.SourceSettings) -> list[Answer]:
+    """One metric of each source, `NAME_x`."""
+    made = Gatherer(sources, contexts=Contexts(clocks.SystemClock()))
+    await made.start()
+    try:
+        queries = [testing.external(f"{source.name}_x") for source in sources]
+        return await made.gather(Key("default", "web"), queries, deadline=9)
+    finally:
+        await made.aclose()
+
+
+def source(name: str, **given: object) -> settings.SourceSettings:
+    match = (settings.Match(metrics=(f"{name}_*",)),)
+    return settings.SourceSettings(name=name, adapter="wild", settings=given, match=match)
+
+
+@pytest.mark.usefixtures("wild")
+@pytest.mark.parametrize(
+    ("way", "complaint"),
+    [
+        ("raise", "failed with RuntimeError, a bug of its adapter"),
+        ("nan", "the value nan"),
+        ("inf", "the value inf"),
+        ("zero", "the value -0.0"),
+        ("length", "gave 2 answers to 1 queries"),
+        ("future", "which lies in the future"),
+    ],
+)
+async def test_nonsense_is_named_and_harms_nobody_else(way, complaint):
+    bad, good = await asked(source("bad", way=way), source("good"))
+    assert isinstance(good, ExternalSample)
+    assert isinstance(bad, AdapterError)
+    assert bad.blame == "bug"
+    assert bad.message.startswith('source "bad"')
+    assert complaint in bad.message
+
+
+@pytest.mark.usefixtures("wild")
+async def test_who_blocks_the_loop_is_named(no_blocking_calls):
+    no_blocking_calls.deactivate()
+    try:
+        bad, good = await asked(source("bad", way="block"), source("good"))
+    finally:
+        no_blocking_calls.activate()
+    assert isinstance(good, ExternalSample)
+    assert isinstance(bad, AdapterError)
+    assert bad.message.startswith('source "bad" held up all of hpad for 1.')
+
+
+async def test_an_import_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
+    publish(tmp_path, "hpad_sleepy", "import time\ntime.sleep(3)\nclass Sleepy: pass\n", "sleepy = hpad_sleepy:Sleepy")
+    monkeypatch.syspath_prepend(tmp_path)
+    began = time.monotonic()
+    with pytest.raises(AdapterError, match=r"was still being imported after 0\.2s") as raised:
+        await registry.load("sleepy", 0.2)
+    assert raised.value.blame == "bug"
+    assert time.monotonic() - began < 1.5
+
+
+@pytest.fixture(scope="module")
+def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed a package by somebody else."""
+    target, wheel = (
+        tmp_path_factory.mktemp("site"),
+        tmp_path_factory.mktemp("dist") / "hpad_weather-1.0-py3-none-any.whl",
+    )
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("hpad_weather.py", WEATHER)
+        for name, text in DIST_INFO.items():
+            archive.writestr(f"hpad_weather-1.0.dist-info/{name}", text)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", target, wheel]
+    subprocess.run(pip, check=True)
+    return target
+
+
+async def test_a_package_of_others_is_found_by_its_entry_point_and_keeps_the_contract(weather, monkeypatch):
+    monkeypatch.syspath_prepend(weather)
+    assert "weather" in await asyncio.to_thread(registry.names)
+    adapter = await registry.load("weather")
+    queries = [testing.external("rain", f"town={town}") for town in ("bath", "york", "atlantis")]
+    async with testing.context("weather") as context:
+        built = adapter(adapter.Settings(rain={"bath": 7, "york": 2}), context)
+        bath, york, nowhere = await testing.check_adapter(built, queries)
+    assert isinstance(bath, ExternalSample)
+    assert isinstance(york, ExternalSample)
+    assert (bath.values, york.values) == ((7000,), (2000,))
+    assert nowhere == AdapterError('nothing is known of "atlantis"', "spec")
+    assert bath.timestamp <= datetime.now(UTC)
+    monkeypatch.delitem(sys.modules, "hpad_weather")
