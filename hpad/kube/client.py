@@ -12,7 +12,7 @@ import yarl
 
 import hpad
 from hpad.clock import Clock
-from hpad.kube import errors, paths
+from hpad.kube import errors, paths, sockets
 from hpad.kube.credentials import ClusterConfig
 from hpad.kube.limiter import Limiter
 
@@ -59,6 +59,7 @@ class Client:
         self._limiter = limiter
         self._host = urlsplit(config.server).netloc
         self._held: dict[int, aiohttp.ClientSession] = {}
+        self._sockets = sockets.Sockets(clock)
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -75,6 +76,7 @@ class Client:
         while self._held:
             _, session = self._held.popitem()
             await session.close()
+        await self._sockets.closed()
 
     async def request(
         self,
@@ -172,7 +174,9 @@ class Client:
         session = self._held.get(connections)
         if session is None:
             options: dict[str, Any] = {"ssl": self.config.ssl} if self.config.ssl is not None else {}
-            connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=_KEEP_ALIVE_S, **options)
+            connector = aiohttp.TCPConnector(
+                limit=connections, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=self._sockets.make, **options
+            )
             session = self._held[connections] = aiohttp.ClientSession(
                 connector=connector,
                 trust_env=False,

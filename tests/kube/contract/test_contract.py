@@ -70,7 +70,7 @@ def status(**changes):
     now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
     condition = HorizontalPodAutoscalerCondition("AbleToScale", "True", now, "SucceededRescale", "to 4")
     held = HorizontalPodAutoscalerStatus(
-        last_scale_time=now, current_replicas=2, desired_replicas=4, current_metrics=(), conditions=(condition,)
+        last_scale_time=now, current_replicas=2, desired_replicas=4, current_metrics=None, conditions=(condition,)
     )
     return msgspec.structs.replace(held, **changes)
 
