@@ -1,6 +1,6 @@
 """Where the API server is: a kubeconfig or the service account of a pod. The only door to kubernetes_asyncio.
 
-That package reads files and runs plugins inside coroutines, writes client keys to temporary files, and imports for a
+That package reads files inside coroutines, writes client keys to temporary files, and imports for a
 third of a second. So it is imported here alone, where a real cluster is wanted, and runs in a thread with a loop of its
 own: once to load, and again whenever credentials are due (`credentials.Identity`).
 """
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from hpad.clock import SystemClock
-from hpad.kube import oidc
+from hpad.kube import oidc, plugin
 from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
 
 __all__ = ["ClusterConfig", "ConfigError", "load"]
@@ -75,6 +75,7 @@ class _Source:
     namespace: str = "default"
     kind: str = ""
     tokens: oidc.Tokens = field(default_factory=oidc.Tokens)
+    granted: plugin.Granted | None = None
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def read(self) -> Credentials:
@@ -94,17 +95,17 @@ class _Source:
             finally:
                 _forget_temporary_files()
         token = configuration.api_key.get("BearerToken", "")
-        expires = _utc(getattr(loader, "exec_plugin_expiry", None)) or self.tokens.expires
+        expires = self.tokens.expires if self.granted is None else _utc(self.granted.expires)
         return configuration, Credentials(token.strip(), expires)
 
     def _apply(self, loader: Any, configuration: Any) -> None:
-        """Let the loader do its work; what it raises may hold secrets, so only plugins and paths are quoted."""
+        """Let the loader do its work; what it raises may hold secrets, so only paths are quoted."""
         try:
             _own_loop(loader.load_and_set(configuration))
         except TimeoutError:
             raise ConfigError(f"{self._where()}: no credentials within {_PATIENCE_S:g} seconds") from None
         except Exception as error:  # noqa: BLE001  whatever the loader or a plugin raises ends here
-            harmless = self.kind == "exec" or str(error).startswith("File does not exist")
+            harmless = str(error).startswith("File does not exist")
             said = str(error) if harmless else type(error).__name__
             raise ConfigError(
                 f"{self._where()}: the credentials ({self.kind or 'user'}) cannot be read: {said}"
@@ -157,6 +158,23 @@ class _Source:
         self.kind = next((kind for kind in ("exec", "auth-provider", "tokenFile") if kind in user["user"]), "")
         self.namespace = context.get("namespace") or "default"
         self._check_user(user["name"], user["user"])
+        if "exec" in user["user"]:
+            self._ask_plugin(user["user"], cluster, Path(self._file_of(merged, user["name"])).parent)
+
+    def _ask_plugin(self, user: dict[str, Any], cluster: dict[str, Any], folder: Path) -> None:
+        """What a plugin gives becomes a plain token or certificate."""
+        try:
+            self.granted = plugin.ask(user.pop("exec"), cluster, folder, _PATIENCE_S)
+        except ConfigError as error:
+            raise ConfigError(f"{self._where()}: {error}") from None
+        user |= self.granted.as_user()
+
+    def _file_of(self, merged: dict[str, Any], user: str) -> str:
+        """The file that a user of the merged kubeconfigs comes from."""
+        for node in merged["users"]:
+            if getattr(node, "value", node).get("name") == user:
+                return str(getattr(node, "path", None) or self.files[0])
+        return self.files[0]
 
     def _check_user(self, name: str, user: dict[str, Any]) -> None:
         """Refuse what the loader would pass over; what an `oidc` provider gives becomes a plain token."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
 import os
 import ssl
@@ -138,12 +139,94 @@ async def test_a_refused_token_makes_the_plugin_run_again(tmp_path, clock):
             assert await client.request("GET", PATH) == b"in"
 
 
+GIVING = """
+    import json
+    head = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    print(json.dumps({**head, "status": STATUS}))
+"""
+
+
+async def test_a_plugin_is_told_of_the_cluster_where_it_wants_that(tmp_path, clock):
+    """The file of the certificate authority lies beside the kubeconfig, and so does the plugin."""
+    (tmp_path / "ca.crt").write_text("an authority")
+    body = GIVING.replace("STATUS", "{'token': __import__('os').environ['KUBERNETES_EXEC_INFO'].encode().hex()}")
+    user = plugin(tmp_path / "login", body)
+    user["exec"] |= {"command": "./login", "provideClusterInfo": True, "env": [{"name": "A", "value": "b"}]}
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
+    cluster = {"certificate-authority": "ca.crt", "tls-server-name": "api", "extensions": [extension]}
+    loaded = await load(kubeconfig(tmp_path / "k", user=user, cluster=cluster))
+    told = json.loads(bytes.fromhex((await sent(loaded, clock))["Authorization"].removeprefix("Bearer ")))
+    assert told == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "spec": {
+            "interactive": False,
+            "cluster": {
+                "server": "http://127.0.0.1:1",
+                "tls-server-name": "api",
+                "certificate-authority-data": base64.b64encode(b"an authority").decode(),
+                "config": {"audience": "x"},
+            },
+        },
+    }
+
+
+async def test_certificates_of_a_plugin_are_renewed_before_they_end(tmp_path, authority, clock):
+    """A server that knows one authority at first and only another one later."""
+    other = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(server)
+    given = tmp_path / "given.json"
+
+    def give(certificate, expires):
+        status = {
+            "clientCertificateData": certificate.cert_chain_pems[0].bytes().decode(),
+            "clientKeyData": certificate.private_key_pem.bytes().decode(),
+            "expirationTimestamp": expires,
+        }
+        given.write_text(json.dumps(status))
+
+    body = GIVING.replace("STATUS", f"json.load(open({str(given)!r}))")
+    trust = {"certificate-authority-data": encoded(authority.cert_pem)}
+    script = Script()
+    script.on("GET", PATH, says(b"known"))
+    await asyncio.to_thread(give, authority.issue_cert("a@example.org"), "2026-01-01T01:00:00Z")
+    clock.skipped -= asyncio.get_running_loop().time()  # midnight of that day
+    async with serving(script.handle, ssl_context=server) as port:
+        url, user = f"https://127.0.0.1:{port}", plugin(tmp_path / "login", body)
+        loaded = await load(kubeconfig(tmp_path / "k", server=url, user=user, cluster=trust))
+        async with Client(loaded, clock) as client:
+            assert await client.request("GET", PATH) == b"known"
+    await asyncio.to_thread(give, other.issue_cert("b@example.org"), "2026-01-01T02:00:00Z")
+    later = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    later.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(later)
+    other.configure_trust(later)
+    async with serving(script.handle, ssl_context=later) as port:
+        moved = dataclasses.replace(loaded, server=f"https://127.0.0.1:{port}")
+        clock.skipped += 3545  # less than a minute before the first one ends
+        async with Client(moved, clock) as client:
+            assert await client.request("GET", PATH) == b"known"
+
+
+def test_a_plugin_that_wants_to_talk_is_refused(tmp_path):
+    user = plugin(tmp_path / "login", GIVING)
+    user["exec"]["interactiveMode"] = "Always"
+    assert "interactiveMode: Always" in refused(kubeconfig(tmp_path / "k", user=user))
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         ("raise SystemExit('please log in')", "please log in"),
-        ("print('what?')", "failed to decode"),
-        ("print('{}')", "missing key"),
+        ("raise SystemExit(3)", "failed (3): without a word"),
+        ("print('what?')", "did not print an ExecCredential"),
+        ("print('{}')", "did not print an ExecCredential"),
+        (GIVING.replace("STATUS", "{}"), "neither a token nor a client certificate"),
+        (GIVING.replace("STATUS", repr({"clientCertificateData": "x"})), "without a key"),
+        (GIVING.replace("STATUS", repr({"token": "x"})).replace("/v1", "/v1beta1"), "instead of"),
     ],
 )
 def test_a_plugin_that_fails_is_named(tmp_path, body, said):

@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,18 +31,21 @@ class Running:
     kubeconfig: Path
 
 
-def missing() -> str | None:
-    """Why it cannot be started here; None where it can."""
+def missing(*more: str) -> str | None:
+    """Why it, and whatever else is named, cannot be started here; None where it can."""
     folder = os.environ.get("KUBEBUILDER_ASSETS")
     if not folder:
-        return "KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd"
-    absent = [name for name in BINARIES if not os.access(Path(folder) / name, os.X_OK)]
+        return f"KUBEBUILDER_ASSETS names no folder with {' and '.join((*BINARIES, *more))}"
+    absent = [name for name in (*BINARIES, *more) if not os.access(Path(folder) / name, os.X_OK)]
     return f"{folder} (KUBEBUILDER_ASSETS) lacks {' and '.join(absent)}" if absent else None
 
 
 @contextmanager
-def start(folder: Path) -> Iterator[Running]:
-    """Start both, wait until they are ready, and stop them by their own process ids. Blocks."""
+def start(folder: Path, flags: Sequence[str] = ()) -> Iterator[Running]:
+    """Start both, wait until they are ready, and stop them by their own process ids. Blocks.
+
+    `flags` are more of kube-apiserver's.
+    """
     binaries = Path(os.environ["KUBEBUILDER_ASSETS"])
     authority, token = trustme.CA(), secrets.token_hex(16)
     authority.cert_pem.write_to_path(str(folder / "ca.crt"))
@@ -52,12 +55,12 @@ def start(folder: Path) -> Iterator[Running]:
         blob.write_to_path(str(folder / "server.crt"), append=True)
     _write_service_account_key(folder / "sa.key")
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
-    client, peer, secure = _free_ports(3)
+    client, peer, secure = free_ports(3)
     with ExitStack() as stack:
-        stack.enter_context(_process([str(binaries / "etcd"), *_etcd(folder, client, peer)], folder / "etcd.log"))
-        arguments = _apiserver(folder, client, secure)
+        stack.enter_context(process([str(binaries / "etcd"), *_etcd(folder, client, peer)], folder / "etcd.log"))
+        arguments = [*_apiserver(folder, client, secure), *flags]
         server = stack.enter_context(
-            _process([str(binaries / "kube-apiserver"), *arguments], folder / "kube-apiserver.log")
+            process([str(binaries / "kube-apiserver"), *arguments], folder / "kube-apiserver.log")
         )
         url = f"https://127.0.0.1:{secure}"
         _wait(server, f"{url}/readyz", token, folder)
@@ -121,7 +124,8 @@ def _write_kubeconfig(folder: Path, url: str, authority: trustme.CA, token: str)
 
 
 @contextmanager
-def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program whose output goes to a file; stopped by its own process id. Blocks."""
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
         try:
             yield process
@@ -149,7 +153,8 @@ def _wait(process: subprocess.Popen[bytes], url: str, token: str, folder: Path) 
     raise RuntimeError(f"kube-apiserver is not ready within {_STARTS_WITHIN_S:g} s (exit {process.poll()}):\n{said}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -1,0 +1,130 @@
+"""Credentials of exec plugins (client.authentication.k8s.io/v1 and v1beta1), run as kubectl runs them.
+
+Ours, because kubernetes_asyncio gives a plugin no `provideClusterInfo`, and forgets when its certificates end. Blocks;
+what a plugin prints is never quoted, only what it writes to standard error.
+"""
+
+import base64
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from hpad.kube.credentials import ConfigError
+
+VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXTENSION = "client.authentication.k8s.io/exec"
+_QUOTED = 500
+# What a kubeconfig says of a cluster, and what a plugin is told (KEP-541).
+_SAME = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    status: _Status
+
+
+@dataclass(frozen=True)
+class Granted:
+    """What a plugin gave: a token, or a certificate with its key (PEM), or both; `expires` None where unknown."""
+
+    token: str = field(repr=False)
+    certificate: str = field(repr=False)
+    key: str = field(repr=False)
+    expires: datetime | None
+
+    def as_user(self) -> dict[str, str]:
+        """The same as fields of a kubeconfig's user."""
+        user = {"token": self.token} if self.token else {}
+        if self.certificate:
+            pairs = {"client-certificate-data": self.certificate, "client-key-data": self.key}
+            user |= {name: base64.b64encode(text.encode()).decode() for name, text in pairs.items()}
+        return user
+
+
+def ask(spec: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path, patience: float) -> Granted:
+    """Run the plugin of a user's `exec`, for that long at most; `folder` is where the kubeconfig lies.
+
+    Raises ConfigError.
+    """
+    version, command = _checked(spec)
+    told: dict[str, Any] = {"interactive": False}
+    if spec.get("provideClusterInfo"):
+        told["cluster"] = _cluster(cluster, folder)
+    info = {"apiVersion": version, "kind": "ExecCredential", "spec": told}
+    more = {each["name"]: str(each["value"]) for each in spec.get("env") or ()}
+    environ = {**os.environ, **more, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    program = str(folder / command) if os.sep in command else command
+    return _read(command, version, _run([program, *map(str, spec.get("args") or ())], environ, patience, spec))
+
+
+def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
+    version, command = spec.get("apiVersion"), spec.get("command")
+    if version not in VERSIONS:
+        raise ConfigError(f"exec: apiVersion {version!r} is none of {', '.join(VERSIONS)}")
+    if not isinstance(command, str) or not command:
+        raise ConfigError("exec: there is no command")
+    if spec.get("interactiveMode") == "Always":
+        raise ConfigError(f"exec: {command} wants to talk to somebody (interactiveMode: Always); nobody is there")
+    return version, command
+
+
+def _cluster(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The cluster as the plugin is to know it: a certificate authority as data, `config` from its extension."""
+    told = {name: cluster[name] for name in _SAME if cluster.get(name)}
+    data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
+    if not data and file:
+        try:
+            data = base64.b64encode((folder / file).read_bytes()).decode()
+        except OSError as error:
+            raise ConfigError(f"certificate-authority: {folder / file}: {error.strerror}") from None
+    if data:
+        told["certificate-authority-data"] = data
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == _EXTENSION:
+            told["config"] = extension.get("extension")
+    return told
+
+
+def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: Mapping[str, Any]) -> bytes:
+    try:
+        done = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"exec: {command[0]} gave nothing within {patience:g} seconds") from None
+    except OSError as error:
+        hint = f"; {spec['installHint']}" if spec.get("installHint") else ""
+        raise ConfigError(f"exec: {command[0]} cannot be run: {error.strerror}{hint}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()[-_QUOTED:]
+        raise ConfigError(f"exec: {command[0]} failed ({done.returncode}): {said or 'without a word'}")
+    return done.stdout
+
+
+def _read(command: str, version: str, output: bytes) -> Granted:
+    try:
+        answer = msgspec.json.decode(output, type=_Answer)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"exec: {command} did not print an ExecCredential: {error}") from None
+    status = answer.status
+    if (answer.api_version, answer.kind) != (version, "ExecCredential"):
+        raise ConfigError(f"exec: {command} answered with {answer.kind} of {answer.api_version} instead of {version}")
+    if not status.token and not status.client_certificate_data:
+        raise ConfigError(f"exec: {command} gave neither a token nor a client certificate")
+    if bool(status.client_certificate_data) != bool(status.client_key_data):
+        raise ConfigError(f"exec: {command} gave a client certificate without a key, or a key without one")
+    return Granted(status.token, status.client_certificate_data, status.client_key_data, status.expiration_timestamp)
