@@ -5,25 +5,32 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import structlog
 
 from hpad import __version__
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, Query
 from hpad.clock import Clock, SystemClock
 from hpad.control import leader, ownership
 from hpad.control.claims import Claims
 from hpad.control.controller import Controller
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.world import HpaSource
-from hpad.gather import contexts, fanout, limits
+from hpad.gather import contexts, fanout, limits, swap
 from hpad.kube import client, cluster, config, history, lease, limiter, recorder, watch
 from hpad.manifests import folder
+from hpad.model.terms import Fallback
 from hpad.serve import review, server
 from hpad.settings import Settings
 from hpad.store import lasting, memory, recording, sqlite
 from hpad.telemetry import Telemetry
 
 DRAIN_SECONDS = 10.0
+STOP_SECONDS = 17.0
+"""Below the 20 s after which systemd kills; a Pod's grace period is longer."""
+_LEAST_SECONDS = 0.2
+LIVE = frozenset({"sources", "routes", "tunables", "sync_period", "workers", "log_level", "log_format"})
+"""Settings that can change in a running daemon."""
 _FLUSH_SECONDS = 2.0
 _GAP = 4
 """Periods that a restart or a change of leader may take before what is remembered has a hole in it."""
@@ -65,7 +72,8 @@ class App:
         self.hpas: HpaSource
         self.controller: Controller
         self.server: server.Server | None = None
-        self._metrics: fanout.Gatherer
+        self._metrics: swap.Sources
+        self._reconciler: Reconciler
         self.leader: leader.Leader | None = None
         self._folder: folder.Folder | None = None
         self._cluster_config = cluster_config
@@ -88,13 +96,19 @@ class App:
     async def run(self, stop: asyncio.Event) -> None:
         """Start, wait until `stop` is set, stop. Raises what a background task raised, should one ever fail."""
         async with self:
-            watched = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
+            await self.wait(stop)
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Wait until `stop` is set. Raises what a background task raised, should one ever fail."""
+        watched = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
+        try:
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             for task in watched:
                 task.cancel()
-            for running in self._tasks.values():
-                if running.done():
-                    running.result()
+        for running in self._tasks.values():
+            if running.done():
+                running.result()
 
     async def start(self) -> None:
         """Build and start everything; waiting for the cluster goes on in the background (see `ready`).
@@ -114,14 +128,58 @@ class App:
                 raise
 
     async def stop(self) -> None:
-        """Stop everything in reverse order; reconciles under way get DRAIN_SECONDS to end."""
+        """Stop everything in reverse order; reconciles under way get DRAIN_SECONDS to end, everything STOP_SECONDS.
+
+        What takes longer is left as it is: the process is about to end, and a part that hangs must not keep the others.
+        """
+        deadline = self.clock.monotonic() + STOP_SECONDS
         while self._started:
             part = self._started.pop()
+            left = deadline - self.clock.monotonic()
             try:
-                await part.stop()
+                async with asyncio.timeout(max(left, _LEAST_SECONDS)):
+                    await part.stop()
+            except TimeoutError:
+                self._log.error("did not stop in time", part=part.name)
             except Exception as error:  # noqa: BLE001  # the others are to be stopped all the same
                 self._log.error("did not stop cleanly", part=part.name, error=repr(error))
         self._log.info("hpad stopped")
+
+    async def reload(self, told: Settings) -> list[str]:
+        """Take on those settings that can change in a running daemon, all of them or none.
+
+        Returns the names of those that differ, too, but stay as they are until a restart.
+        Raises gather.swap.SourcesRefused, having changed nothing, if a new source does not work.
+        """
+        changed = [name for name in Settings.__struct_fields__ if getattr(told, name) != getattr(self.settings, name)]
+        taken = {name: getattr(told, name) for name in changed if name in LIVE}
+        new = msgspec.structs.replace(self.settings, **taken)
+        if {"sources", "routes", "sync_period"} & set(taken):
+            patience = self.settings.sync_period.total_seconds()
+            await self._metrics.exchange(self._gatherer(new), patience=patience)
+        before, self.settings = self.settings, new
+        self._reconciler.retune(_ways(new), self._fallbacks(new))
+        self.controller.retune(period=new.sync_period.total_seconds(), workers=new.workers)
+        if self.server is not None:
+            await self.server.refresh()
+        kept = [name for name in changed if name not in LIVE]
+        if self._folder is not None and new.tunables.gates.HPAScaleToZero != before.tunables.gates.HPAScaleToZero:
+            kept.append("HPAScaleToZero for what a file may say")
+        self._log.info("settings read anew", changed=list(taken), needs_restart=kept)
+        return kept
+
+    def status(self) -> str:
+        """One sentence on what hpad is doing, for people."""
+        if not self._started:
+            return "Starting"
+        first = next(iter(self.troubles()), None)
+        if not self._beating.is_set():
+            return f"Waiting for the cluster and the HPAs{'' if first is None else f': {first}'}"
+        if self.leader is not None and not self.leader.leading:
+            return "Standing by: another leads"
+        count = sum(1 for _ in self.hpas.values())
+        doing = f"{'Deciding for' if self.settings.dry_run else 'Scaling by'} {count} HPAs"
+        return doing if first is None else f"{doing}; {first}"
 
     async def ready(self) -> None:
         """Wait until everything has synced and the heartbeat runs."""
@@ -158,15 +216,7 @@ class App:
             pace=self._pace,
             max_staleness=settings.max_staleness.total_seconds(),
         )
-        self._metrics = metrics = fanout.Gatherer(
-            settings.sources,
-            settings.routes,
-            contexts=contexts.Contexts(clock, api=self.cluster.api),
-            observer=self._answered,
-            period=settings.sync_period.total_seconds(),
-        )
-        for source in settings.sources:
-            self.telemetry.source(source.name)
+        self._metrics = metrics = swap.Sources(self._gatherer(settings), clock)
         self.telemetry.before_scrape(self._refresh_series)
         parts = [
             Part("connections", "everything below speaks through them", _nothing, api.aclose),
@@ -189,6 +239,17 @@ class App:
         parts.append(self._background("heartbeat", "last to start, first to stop", self._begin, self._drain))
         return parts
 
+    def _gatherer(self, settings: Settings) -> fanout.Gatherer:
+        for source in settings.sources:
+            self.telemetry.source(source.name)
+        return fanout.Gatherer(
+            settings.sources,
+            settings.routes,
+            contexts=contexts.Contexts(self.clock, api=self.cluster.api),
+            observer=self._answered,
+            period=settings.sync_period.total_seconds(),
+        )
+
     def _source_of_hpas(self) -> Part:
         if self.settings.manifests is None:
             self.hpas = self.cluster.hpas
@@ -197,7 +258,7 @@ class App:
         self.hpas = self._folder = folder.Folder(self.settings.manifests, self.clock, scale_to_zero=to_zero)
         return self._background("hpas", "a folder needs nobody else", self._folder.run, _nothing)
 
-    def _sources(self, metrics: fanout.Gatherer) -> Part:
+    def _sources(self, metrics: swap.Sources) -> Part:
         async def start() -> None:
             await metrics.start()
             for name, error in metrics.problems().items():
@@ -205,18 +266,11 @@ class App:
 
         return Part("sources", "a broken one is known before it is asked", start, metrics.aclose)
 
-    def _build_heartbeat(self, metrics: fanout.Gatherer, journal: recording.Journal | None) -> None:
+    def _build_heartbeat(self, metrics: swap.Sources, journal: recording.Journal | None) -> None:
         settings, period = self.settings, self.settings.sync_period.total_seconds()
         owner = self.leader or ownership.EVERYTHING
-        ways = Ways(
-            tunables=settings.tunables,
-            patience=period * limits.PATIENCE,
-            owned=settings.manifests is None,
-            dry_run=settings.dry_run,
-            gap=settings.sync_period * _GAP,
-        )
-        reconciler = Reconciler(
-            ways=ways,
+        self._reconciler = reconciler = Reconciler(
+            ways=_ways(settings),
             clock=self.clock,
             world=self.cluster,
             metrics=metrics,
@@ -224,7 +278,7 @@ class App:
             claims=Claims(),
             telemetry=self.telemetry,
             journal=journal,
-            fallbacks=metrics.fallback if any(source.fallback for source in settings.sources) else None,
+            fallbacks=self._fallbacks(settings),
             owner=owner,
         )
         self.controller = Controller(
@@ -232,6 +286,9 @@ class App:
         )
         if self.leader is not None:
             self.leader.subscribe(self.controller.reconsider)
+
+    def _fallbacks(self, settings: Settings) -> Callable[[Query], Fallback | None] | None:
+        return self._metrics.fallback if any(source.fallback for source in settings.sources) else None
 
     def _histories(self, namespace: str, api: client.Client) -> list[Part]:
         """Build the store; what is left to save is saved while the Lease is still held."""
@@ -372,6 +429,16 @@ class App:
         self.telemetry.sources(self._metrics.reports())
         for resource, seconds in self.cluster.staleness().items():
             self.telemetry.stale(resource, seconds)
+
+
+def _ways(settings: Settings) -> Ways:
+    return Ways(
+        tunables=settings.tunables,
+        patience=settings.sync_period.total_seconds() * limits.PATIENCE,
+        owned=settings.manifests is None,
+        dry_run=settings.dry_run,
+        gap=settings.sync_period * _GAP,
+    )
 
 
 def _limiter(settings: Settings, clock: Clock) -> limiter.Limiter | None:

@@ -28,6 +28,7 @@ _ORIGINAL = "horizontal_pod_autoscaler_controller_"
 _QUEUE = "horizontalpodautoscaler"
 _BUCKETS = tuple(0.001 * 2**k for k in range(15))
 _QUEUE_BUCKETS = tuple(1e-8 * 10**k for k in range(12))
+_STALL_BUCKETS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LATENESS_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 
 
@@ -188,6 +189,12 @@ class Telemetry:
             buckets=_LATENESS_BUCKETS,
             registry=self._registry,
         )
+        self._stalls = prometheus_client.Histogram(
+            "hpad_event_loop_stall_seconds",
+            "How long the event loop did not turn, each time that was long",
+            buckets=_STALL_BUCKETS,
+            registry=self._registry,
+        )
         self._bugs = self._counter("hpad_bugs", "Exceptions nobody expected", [])
         self._answers = self._histogram("hpad_source_answer_seconds", "Time a metric source took to answer", ["source"])
         self._source_errors = self._counter("hpad_source_errors", "Questions without a sample", ["source", "blame"])
@@ -275,6 +282,10 @@ class Telemetry:
 
     def late(self, seconds: float) -> None:
         self._lateness.observe(seconds)
+
+    def stalled(self, seconds: float) -> None:
+        """The event loop did not turn for that long."""
+        self._stalls.observe(seconds)
 
     def bug(self) -> None:
         self._bugs.inc()

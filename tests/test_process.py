@@ -1,17 +1,23 @@
 """Signals, systemd's socket, and log lines as bytes."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 import virtual
 
 from hpad import process
+from hpad.clock import SystemClock
 
 
 async def test_a_signal_sets_the_event() -> None:
@@ -78,3 +84,110 @@ def test_what_is_below_the_level_is_not_said(level: str, lines: int) -> None:
 
 def test_text_for_people() -> None:
     assert "keep 3" in said("info('keep 3')", form="text")
+
+
+async def test_each_hangup_reloads_once_and_ends_nothing() -> None:
+    reloads, go_on = 0, asyncio.Event()
+
+    async def reload() -> None:
+        nonlocal reloads
+        reloads += 1
+        await go_on.wait()
+
+    async with process.reload_on_hangup(reload), asyncio.timeout(5):
+        for count in (1, 2):
+            os.kill(os.getpid(), signal.SIGHUP)
+            while reloads < 1:  # noqa: ASYNC110  # the state of the world
+                await asyncio.sleep(0.01)
+            assert reloads == 1, f"the {count}. must wait for the one under way"
+        go_on.set()
+        while reloads < 2:  # noqa: ASYNC110  # the state of the world
+            await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await asyncio.sleep(0.05)
+    assert reloads == 2
+
+
+class Manager:
+    """systemd's end of the notification socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.setblocking(False)
+        self.environ = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "100000"}
+
+    def heard(self) -> list[str]:
+        """What was said since the last time."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(self.socket.recv(4096).decode())
+        return found
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    made = Manager(tmp_path / "notify")
+    yield made
+    made.socket.close()
+
+
+async def test_a_loop_that_hangs_feeds_no_watchdog(manager: Manager) -> None:
+    async def ready() -> None:
+        """At once."""
+
+    notifier = process.Notifier(manager.environ)
+    running = asyncio.create_task(notifier.run(SystemClock(), ready, lambda: "all\nis well " + "x" * 500))
+    await asyncio.sleep(0.2)
+    heard = manager.heard()
+    assert {"READY=1", "WATCHDOG=1"} < set(heard)
+    (status,) = [line for line in heard if line.startswith("STATUS=")]
+    assert status.startswith("STATUS=all is well x")
+    assert len(status) < 250
+    time.sleep(0.3)  # noqa: ASYNC251  # the loop hangs
+    assert manager.heard() == []
+    await asyncio.sleep(0.1)
+    assert "WATCHDOG=1" in manager.heard()
+    running.cancel()
+
+
+async def test_systemd_is_told_of_a_reload_once_ready(manager: Manager) -> None:
+    notifier = process.Notifier(manager.environ)
+    with notifier.reloading():
+        pass
+    assert manager.heard() == []
+    began = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+
+    async def ready() -> None:
+        """At once."""
+
+    running = asyncio.create_task(process.Notifier.run(notifier, SystemClock(), ready))
+    await asyncio.sleep(0.02)
+    running.cancel()
+    manager.heard()
+    with notifier.reloading():
+        (said,) = manager.heard()
+    kind, _, moment = said.partition("\n")
+    assert kind == "RELOADING=1"
+    assert began <= int(moment.removeprefix("MONOTONIC_USEC=")) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    assert manager.heard() == ["READY=1"]
+    notifier.stopping()
+    with notifier.reloading():
+        pass
+    assert [line.partition("\n")[0] for line in manager.heard()] == ["STOPPING=1"]
+
+
+async def test_a_stall_is_logged_once_with_the_stack_and_counted() -> None:
+    stalls: list[float] = []
+    with structlog.testing.capture_logs() as logs, process.StallDetector(stalls.append, limit=0.05):
+        await asyncio.sleep(0.2)
+        assert logs == []
+        time.sleep(0.4)  # noqa: ASYNC251  # this very line is to be found in the log
+        await asyncio.sleep(0.2)
+    stalled, turns = logs
+    assert stalled["event"] == "the event loop has stalled"
+    assert "this very line is to be found in the log" in stalled["stack"]
+    assert turns["event"] == "the event loop turns again"
+    (seconds,) = stalls
+    assert 0.25 < seconds < 2

@@ -2,13 +2,20 @@
 
 import argparse
 import asyncio
+import contextlib
+import functools
 import gc
 import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from hpad import app, logs, process, settings
+from hpad.gather import swap
 from hpad.kube import config
 from hpad.serve import server
 from hpad.store import recording
@@ -16,6 +23,7 @@ from hpad.store import recording
 _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
 SIGTERM or SIGINT. The HPAs are those of the API server, or those of the files of a folder (--manifests).
+SIGHUP has it read its settings anew: sources, routes, pace, tunables and log level change without a restart.
 
 Turn the built-in controller off first (kube-controller-manager --controllers=*,-horizontal-pod-autoscaler-controller),
 or use --manifests where that is not possible: two controllers must not own the same HPA.
@@ -186,9 +194,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
         return 2
     logs.configure(told.log_level, told.log_format)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload; the default would be to die
     try:
         with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
-            runner.run(_serve(told))
+            runner.run(_serve(told, functools.partial(read_settings, args)))
     except (config.ConfigError, server.ServeError, recording.RecordError) as error:
         print(f"hpad: {error}", file=sys.stderr)
         return 2
@@ -205,14 +214,34 @@ def read_settings(args: argparse.Namespace) -> settings.Settings:
     return settings.load(file, os.environ, flags)
 
 
-async def _serve(told: settings.Settings) -> None:
+async def _serve(told: settings.Settings, read: Callable[[], settings.Settings]) -> None:
     daemon = app.App(told)
     notifier = process.Notifier()
-    async with process.stop_on_signals() as stop:
-        notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready))
+
+    async def reload() -> None:
+        with notifier.reloading():
+            await _reload(daemon, read)
+
+    async with contextlib.AsyncExitStack() as stack:
+        stop = await stack.enter_async_context(process.stop_on_signals())
+        stack.enter_context(process.StallDetector(daemon.telemetry.stalled))
+        notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
+        stack.callback(notifying.cancel)
         gc.freeze()  # what is loaded by now stays: there is no need to look through it again and again
-        try:
-            await daemon.run(stop)
-        finally:
-            notifier.tell("STOPPING=1")
-            notifying.cancel()
+        async with daemon, process.reload_on_hangup(reload):
+            await daemon.wait(stop)
+            notifier.stopping()
+
+
+async def _reload(daemon: app.App, read: Callable[[], settings.Settings]) -> None:
+    """What SIGHUP asks for: all that file, environment and flags say now, or nothing of it."""
+    log = structlog.get_logger("hpad.reload")
+    try:
+        told = await asyncio.to_thread(read)
+        await daemon.reload(told)
+    except (settings.SettingsError, swap.SourcesRefused) as error:
+        log.error("the settings are not good, and stay as they were", problems=str(error).splitlines())
+    except Exception:  # a reload that fails must not end a daemon that works
+        log.exception("bug: the reload failed in a way nobody expected")
+    else:
+        logs.configure(daemon.settings.log_level, daemon.settings.log_format)

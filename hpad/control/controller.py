@@ -56,6 +56,7 @@ class Controller:
         self._clock = clock
         self._period = period
         self._workers = workers
+        self._free = asyncio.Semaphore(workers)
         self._owner = owner
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._observer = Observer(source, self._queue, clock, period, self._forget)
@@ -68,6 +69,15 @@ class Controller:
         """Begin with all HPAs of the source."""
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         self._observer.start(at_once=self._workers)
+
+    def retune(self, *, period: float, workers: int) -> None:
+        """Another period and another number of workers from now on; those at work finish as they began."""
+        if workers != self._workers:
+            self._workers = workers
+            self._free = asyncio.Semaphore(workers)
+        if period != self._period:
+            self._period = period
+            self._observer.retune(period)
 
     async def stop(self, seconds: float) -> None:
         """Take nothing new on, and give what is under way that many seconds to end before it is cancelled."""
@@ -102,9 +112,8 @@ class Controller:
 
     async def _dispatch(self) -> None:
         """Hand each key, when its turn comes and a slot is free, to a task of its own."""
-        free = asyncio.Semaphore(self._workers)
         while True:
-            slot = Slot(free)
+            slot = Slot(self._free)
             await slot.take()
             try:
                 key = await self._queue.get()

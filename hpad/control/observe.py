@@ -46,6 +46,13 @@ class Observer:
         self._due[key] = due = self._next(key, now)
         self._queue.add_after(key, due - now)
 
+    def retune(self, period: float) -> None:
+        """From now on every key has its turn once in `period` seconds; each gets a new moment."""
+        self._period = period
+        for key in list(self._due):
+            del self._due[key]
+            self.schedule(key)
+
     def lateness(self, key: Key) -> float | None:
         """Seconds since the key's planned moment, None where its turn has come earlier and for another reason."""
         due, now = self._due.get(key), self._clock.monotonic()

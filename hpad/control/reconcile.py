@@ -80,6 +80,11 @@ class Reconciler:
         self._jumps = jumps.Jumps(clock)
         self._log = structlog.get_logger("hpad.reconcile")
 
+    def retune(self, ways: Ways, fallbacks: relief.Fallbacks | None) -> None:
+        """Do it in other ways from the next reconcile on."""
+        self._ways = ways
+        self._fallbacks = fallbacks
+
     async def reconcile(self, listed: HorizontalPodAutoscaler, slot: Slot) -> settle.Settlement:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
