@@ -296,6 +296,7 @@ class App:
         if told.kind == "memory" or self.settings.dry_run:
             if not told.chosen and not self.settings.dry_run:
                 self._log.info("histories will not survive a restart: name a file with --store sqlite:FILE")
+            self._refreshed_before_all(self.store)
             return []
         owns = self.leader.owns if self.leader is not None else ownership.EVERYTHING.owns
         if told.kind == "sqlite" and told.path is not None:
@@ -306,8 +307,7 @@ class App:
             shelf = history.ConfigMaps(api, told.namespace or home, told.name, owns)
             pace = lasting.Pace(tick=min(1.0, period / 8), rest=period)
         store = self.store = lasting.Lasting(shelf, self.clock, self.telemetry, pace, owns)
-        if self.leader is not None:
-            self.leader.subscribe(store.refresh)  # before anybody else: another may have written since
+        self._refreshed_before_all(store)
 
         async def keep() -> None:
             await store.run(lambda key: self.hpas.get(key) is not None)
@@ -319,6 +319,11 @@ class App:
             await store.stop()
 
         return [running._replace(stop=stop)]
+
+    def _refreshed_before_all(self, store: memory.Store) -> None:
+        """Before anybody else hears that we lead (again): another may have decided since."""
+        if self.leader is not None:
+            self.leader.subscribe(store.refresh)
 
     def _election(self, cluster_config: config.ClusterConfig) -> list[Part]:
         """Connections of its own: no reconcile may keep a renewal waiting."""

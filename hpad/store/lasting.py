@@ -22,13 +22,12 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-import msgspec
 import structlog
 
 from hpad.clock import Clock
 from hpad.model.key import Key
 from hpad.store import record
-from hpad.store.memory import NOTHING, Memory
+from hpad.store.memory import NOTHING, Memory, recalled
 from hpad.telemetry import Telemetry
 
 GRACE = timedelta(hours=1)
@@ -127,6 +126,7 @@ class Lasting:
         """Forgotten after GRACE, unless it comes back under its uid before."""
         if key in self._memories:
             self._gone.setdefault(key, self._clock.now())
+            self._memories[key] = recalled(self._memories[key])
 
     def keys(self) -> Iterator[Key]:
         return iter(tuple(self._memories))
@@ -200,7 +200,7 @@ class Lasting:
         """Take over what is newer than what we hold; the keys of the records that can't be read."""
         damaged = set()
         for key, held in self._memories.items():
-            self._memories[key] = _recalled(held)
+            self._memories[key] = recalled(held)
         for key, data in rows:
             try:
                 found = record.decode(key, data)
@@ -271,10 +271,6 @@ class Lasting:
         began = self._clock.monotonic()
         yield
         self._telemetry.store_took(doing, self._clock.monotonic() - began)
-
-
-def _recalled(held: Memory) -> Memory:
-    return msgspec.structs.replace(held, recalled=True)
 
 
 def _newer(found: Memory, held: Memory | None) -> bool:

@@ -38,7 +38,7 @@ class Memory(msgspec.Struct, frozen=True):
     `status` is the status of an HPA that has no API object to keep it in. `at` is when the HPA was last reconciled and
     `left` how many replicas its target was set to then (None: unknown). `begun` is there while a rescale is being
     written, and for good where the process ended in the middle of it. `recalled`: nothing was added since it was read
-    from where it survives.
+    from where it survives, or since the HPA was gone or another's.
     """
 
     uid: str = ""
@@ -54,6 +54,11 @@ class Memory(msgspec.Struct, frozen=True):
 NOTHING = Memory()
 
 
+def recalled(memory: Memory) -> Memory:
+    """The memory after a time in which nobody added to it."""
+    return msgspec.structs.replace(memory, recalled=True)
+
+
 class Store(Protocol):
     """Where memories are kept. `get` of an unknown key is NOTHING; `forget` of one is fine."""
 
@@ -61,6 +66,10 @@ class Store(Protocol):
     def put(self, key: Key, memory: Memory) -> None: ...
     def forget(self, key: Key) -> None: ...
     def keys(self) -> Iterator[Key]: ...
+
+    def refresh(self) -> None:
+        """HPAs have become ours that were another's for a while: what is not read anew is `recalled`."""
+        ...
 
     async def recall(self, key: Key) -> Memory:
         """As `get`, but waits until what outlived an earlier process has been read."""
@@ -88,6 +97,9 @@ class InMemory:
 
     def keys(self) -> Iterator[Key]:
         return iter(tuple(self._memories))
+
+    def refresh(self) -> None:
+        self._memories = {key: recalled(held) for key, held in self._memories.items()}
 
     async def recall(self, key: Key) -> Memory:
         return self.get(key)

@@ -1,0 +1,94 @@
+"""What is remembered of an HPA after a time in which it was not ours, or not there."""
+
+import asyncio
+from typing import Any
+
+import virtual
+from control.bench import Bench, hpa
+
+from hpad.control.ownership import Owner
+from hpad.model.history import History, Recommendation
+from hpad.model.key import Key
+from hpad.store import lasting
+from hpad.store.memory import Memory
+from hpad.telemetry import Telemetry
+
+WEB = Key("default", "web")
+WINDOW = {"scaleDown": {"stabilizationWindowSeconds": 300}}
+
+
+class Switch(Owner):
+    """An owner of everything, or of nothing."""
+
+    def __init__(self) -> None:
+        self.on = True
+
+    def owns(self, key: Key) -> bool:
+        return self.on
+
+
+class Nowhere:
+    """A shelf that keeps nothing."""
+
+    name = "nowhere"
+
+    def group(self, key: Key) -> Key:
+        return key
+
+    async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
+        return [], None
+
+    async def save(self, changes: Any) -> dict[Key, str]:
+        return {}
+
+    async def quarantine(self, keys: Any) -> None:
+        pass
+
+    async def size(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        pass
+
+
+def test_who_leads_again_waits_a_whole_window_before_taking_pods_away() -> None:
+    """What was remembered when another took over is too old to say anything, and must not pass for agreement."""
+
+    async def main() -> None:
+        owner = Switch()
+        bench = Bench(hpa("web", behavior=WINDOW), owner=owner)
+        bench.metrics.values["web"] = 40
+        bench.controller.start()
+        await asyncio.sleep(31)
+        assert bench.world.scales["web"] == 4
+        owner.on = False
+        bench.controller.reconsider()
+        await asyncio.sleep(3600)
+        bench.world.scales["web"] = 8  # by whoever led meanwhile
+        bench.metrics.values["web"] = 20
+        owner.on = True
+        bench.store.refresh()
+        bench.controller.reconsider()
+        await asyncio.sleep(290)
+        assert bench.world.scales["web"] == 8
+        await asyncio.sleep(30)
+        assert bench.world.scales["web"] == 2
+        await bench.controller.stop(5)
+
+    virtual.run(main())
+
+
+def test_an_hpa_that_was_gone_and_comes_back_says_so() -> None:
+    """A memory is kept for an hour, but not as if it had gone on all the time."""
+
+    async def main() -> None:
+        clock = virtual.VirtualClock()
+        store = lasting.Lasting(Nowhere(), clock, Telemetry(), lasting.Pace(0.25, 1.0))
+        memory = Memory(uid="u", history=History((Recommendation(clock.now(), 4),)), at=clock.now())
+        store.put(WEB, memory)
+        assert not store.get(WEB).recalled
+        store.forget(WEB)
+        assert store.get(WEB).recalled
+        assert store.get(WEB).history == memory.history
+
+    virtual.run(main())
