@@ -116,7 +116,12 @@ class Gatherer:
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
         context: Context | None = None
-        offer = plan.Offer(source=source.name, match=source.match, namespaces=source.namespaces)
+        offer = plan.Offer(
+            source=source.name,
+            match=source.match,
+            namespaces=source.namespaces,
+            implicit=source not in self._settings,
+        )
         redact = Redactor(source.settings)
         try:
             adapter = await registry.load(source.adapter)

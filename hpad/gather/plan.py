@@ -24,7 +24,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     `serves` holds metric types, `metrics` patterns of the names its adapter answers without being told, or such
     patterns by type; `match` holds the rules that the configuration gives instead. `namespaces`: those whose
-    HPAs may use it, as patterns, empty for all. `problem`: why the source does not work, None if it does.
+    HPAs may use it, as patterns, empty for all. `problem`: why the source does not work, None if it does. `implicit`:
+    it is there without having been configured.
     """
 
     source: str
@@ -33,6 +34,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     match: tuple[settings.Match, ...] = ()
     namespaces: tuple[str, ...] = ()
     problem: str | None = None
+    implicit: bool = False
 
     def admits(self, query: Query) -> bool:
         """Whether HPAs of the query's namespace may use the source at all."""
@@ -48,6 +50,16 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
             return query.type in self.metrics and _one_of(self.metrics[query.type], query.name)
         return _one_of(self.metrics, query.name)
 
+    def means(self, query: Query) -> bool:
+        """Whether it takes the query by the metric's name, and not only because it takes everything."""
+        return self.takes(query) and any("*" not in patterns for patterns in self._named(query))
+
+    def _named(self, query: Query) -> list[Sequence[str]]:
+        """Each list of patterns by which the query is taken; ["*"] for any name."""
+        if self.match:
+            return [rule.metrics or ("*",) for rule in self.match if matches(rule, query)]
+        return [self.metrics.get(query.type, ()) if isinstance(self.metrics, Mapping) else self.metrics]
+
 
 class Plan:
     """The routes and offers, asked once per query; decides by the query alone."""
@@ -55,6 +67,7 @@ class Plan:
     def __init__(self, routes: Sequence[settings.Route], offers: Sequence[Offer]) -> None:
         self._routes = tuple(routes)
         self._offers = {offer.source: offer for offer in offers}
+        self._confines = any(offer.namespaces for offer in offers)
 
     def source(self, query: Query) -> str:
         """The name of the source; raises AdapterError (blame "spec") that says what there is instead."""
@@ -75,9 +88,17 @@ class Plan:
         return next((route.source for route in self._routes if matches(route.match, query)), None)
 
     def _offered(self, query: Query) -> str | None:
-        """The first source that takes and admits the query; else the first that takes it, for the error to name."""
+        """The first source that takes and admits the query; else the first that takes it, for the error to name.
+
+        A metric that a source means by its name does not go to a source that is merely there and takes any.
+        """
+        if not self._confines:
+            return next((offer.source for offer in self._offers.values() if offer.takes(query)), None)
         takers = [offer for offer in self._offers.values() if offer.takes(query)]
         admitted = next((offer for offer in takers if offer.admits(query)), None)
+        confined = next((offer for offer in takers if offer.means(query)), None)
+        if confined is not None and (admitted is None or admitted.implicit):
+            return confined.source
         chosen = admitted or next(iter(takers), None)
         return None if chosen is None else chosen.source
 

@@ -167,7 +167,7 @@ class Source:
         given: list[Answer] = [self._closing()] * len(batch)
         try:
             given = await self._caller.call(queries, retries=0 if trial else self._limits.retries)
-            self._learn(queries, given, began)
+            self._learn(queries, given, began, trial=trial)
         finally:
             for query, answer in zip(queries, given, strict=True):
                 flight = self._flying.get(query)
@@ -175,8 +175,11 @@ class Source:
                     del self._flying[query]
                 batch[query].set_result(answer)
 
-    def _learn(self, queries: Sequence[Query], given: list[Answer], began: float) -> None:
-        """What a call says of the source; samples are kept, and those that are too old become errors."""
+    def _learn(self, queries: Sequence[Query], given: list[Answer], began: float, *, trial: bool) -> None:
+        """What a call says of the source; samples are kept, and those that are too old become errors.
+
+        A trial that fails says the same as a call that was not made, so that conditions do not change to and fro.
+        """
         now, moment = self._clock.monotonic(), self._clock.now()
         failure = _failure(given)
         self._tally.called(now - began)
@@ -189,6 +192,8 @@ class Source:
             self._breaker.trip(now, failure)
         elif failure is not None:
             self._breaker.failed(now, failure)
+            if trial:
+                given[:] = [self._breaker.refusal(now) or failure] * len(given)
         for index, (query, answer) in enumerate(zip(queries, given, strict=True)):
             if not isinstance(answer, AdapterError):
                 self._shelf.put(query, answer, began)

@@ -113,6 +113,16 @@ def test_a_source_is_confined_to_the_namespaces_of_its_setting():
     assert raised.value.blame == "spec"
 
 
+def test_a_confined_metric_does_not_go_to_the_cluster_s_own_apis_instead():
+    named = Offer(source="mine", serves=frozenset({EXTERNAL}), metrics=("a",), namespaces=("shop",))
+    anything = Offer(source="prom", serves=frozenset({EXTERNAL}), namespaces=("shop",))
+    own = Offer(source="external-metrics", serves=frozenset({EXTERNAL}), implicit=True)
+    chosen = Plan((), (named, anything, own))
+    assert chosen.source(testing.external("b")) == "external-metrics"
+    with pytest.raises(AdapterError, match='source "mine" is not offered to HPAs of namespace "default"'):
+        chosen.source(testing.external("a"))
+
+
 def test_a_route_does_not_let_anybody_in():
     mine = Offer(source="mine", serves=frozenset({EXTERNAL}), namespaces=("shop",))
     chosen = Plan((settings.Route(match=settings.Match(), source="mine"),), (mine,))

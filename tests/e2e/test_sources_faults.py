@@ -1,0 +1,214 @@
+"""A source in trouble harms its own metrics alone: the HPAs beside it keep their period, and its own keep replicas."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import structlog
+
+from hpad import clock as clocks
+from hpad import settings, testing
+from hpad.adapter import AdapterError, ExternalSample
+from hpad.gather.contexts import Contexts
+from hpad.gather.fanout import Gatherer
+from hpad.model.key import Key
+from tests.e2e.weather import KINDS, Numbers, numbers
+
+SECRET = "hunter22-t0ken"
+MANY = 100
+METRIC = {"http-json": "depth", "prometheus": "depth", "rabbitmq": "queue_messages"}
+
+
+def source(name: str, adapter: str, url: str, **more: Any) -> settings.SourceSettings:
+    """A source that gives the metric `depth` (of RabbitMQ: a queue's), with a secret in its configuration."""
+    told: dict[str, dict[str, Any]] = {
+        "http-json": {
+            "metrics": {name: {"url": f"{url}/{name}", "path": "depth"}},
+            "headers": {"Authorization": f"Bearer {SECRET}"},
+        },
+        "prometheus": {"url": url, "metrics": {name: {"query": "depth"}}, "bearer_token": SECRET},
+        "rabbitmq": {"url": url, "username": "hpad", "password": SECRET},
+    }
+    return settings.SourceSettings(
+        name=name, adapter=adapter, settings=told[adapter], timeout=timedelta(seconds=0.7), **more
+    )
+
+
+@pytest.mark.parametrize("adapter", ["http-json", "prometheus", "rabbitmq"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_trouble_is_an_error_with_a_name_and_without_secrets(adapter: str, kind: str) -> None:
+    async with numbers(kind) as bad, numbers() as good:
+        sources = (source("bad", adapter, bad.url), source("good", "http-json", good.url))
+        gatherer = Gatherer(sources, contexts=Contexts(clocks.SystemClock()), period=3.0)
+        await gatherer.start()
+        try:
+            trouble = (
+                testing.external("queue_messages", "queue=orders") if adapter == "rabbitmq" else testing.external("bad")
+            )
+            began = asyncio.get_running_loop().time()
+            fine = asyncio.create_task(gatherer.gather(Key("default", "a"), [testing.external("good")], deadline=1.8))
+            [error] = await gatherer.gather(Key("default", "b"), [trouble], deadline=1.8)
+            [sample] = await fine
+        finally:
+            await gatherer.aclose()
+        assert asyncio.get_running_loop().time() - began < 2.5
+    assert isinstance(sample, ExternalSample)
+    assert isinstance(error, AdapterError), error
+    assert error.blame in ("source", "spec"), error
+    assert error.message
+    assert SECRET not in error.message
+    assert len(error.message) < 600
+
+
+def depth(name: str) -> list[dict[str, Any]]:
+    target = {"type": "AverageValue", "averageValue": "10"}
+    return [{"type": "External", "external": {"metric": {"name": name}, "target": target}}]
+
+
+@contextlib.asynccontextmanager
+async def two_halves(world: Any, kind: str, **more: Any) -> AsyncIterator[tuple[Numbers, Numbers]]:
+    """MANY HPAs on a source in trouble, as many on a healthy one, and hpad at work on both."""
+    async with numbers(kind) as bad, numbers() as good:
+        for name, replicas in (("bad", 2), ("good", 1)):
+            for number in range(MANY):
+                world.workload("Deployment", f"{name}-{number}", replicas)
+                world.hpa(f"{name}-{number}", metrics=depth(name))
+        sources = (source("bad", "http-json", bad.url), source("good", "http-json", good.url))
+        await world.hpad(sources=sources, sync_period=timedelta(seconds=2), **more)
+        yield bad, good
+
+
+def set_to(world: Any, name: str) -> set[int]:
+    return {world.replicas("deployments", f"{name}-{number}") for number in range(MANY)}
+
+
+@pytest.mark.parametrize("kind", ["hang", "503", "truncated"])
+async def test_a_hundred_hpas_beside_a_hundred_in_trouble(world: Any, kind: str) -> None:
+    async with two_halves(world, kind) as (_, good):
+        await world.until(lambda: set_to(world, "good") == {3}, seconds=30)
+        good.document = {"depth": 50}
+        began = asyncio.get_running_loop().time()
+        await world.until(lambda: set_to(world, "good") == {5}, seconds=30)
+        assert asyncio.get_running_loop().time() - began < 8
+        moments = await decisions(world, [f"good-{number}" for number in range(0, MANY, 10)], seconds=7)
+        for seen in moments.values():
+            gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(seen)]
+            assert len(gaps) >= 2, gaps
+            assert all(1 < gap < 3.5 for gap in gaps), gaps
+        assert set_to(world, "bad") == {2}
+        status, reason, message = world.condition("bad-7", "ScalingActive")
+        assert (status, reason) == ("False", "FailedGetExternalMetric")
+        assert "bad" in message
+        states = {each.name: each.state for each in world.daemon._metrics.reports()}
+        assert states["good"] == "ok"
+        assert states["bad"] in ("open", "trial", "failing")
+
+
+async def decisions(world: Any, names: list[str], seconds: float) -> dict[str, list[Any]]:
+    """When each HPA was decided on in the time given."""
+    seen: dict[str, list[Any]] = {name: [] for name in names}
+    ends = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < ends:
+        for name in names:
+            last = world.daemon.store.get(("default", name)).last
+            if last is not None and last.at not in seen[name]:
+                seen[name].append(last.at)
+        await asyncio.sleep(0.02)
+    return seen
+
+
+async def test_who_recovers_is_asked_again(world: Any) -> None:
+    async with numbers("503") as bad:
+        world.workload("Deployment", "web", 2)
+        world.hpa("web", metrics=depth("bad"))
+        await world.hpad(sources=(source("bad", "http-json", bad.url),))
+        await world.until(lambda: "keeps failing" in world.condition("web", "ScalingActive")[2])
+        bad.kind = ""
+        await world.until(lambda: world.replicas("deployments", "web") == 3)
+
+
+async def test_a_fallback_moves_replicas_and_hides_nothing(world: Any) -> None:
+    async with numbers("503") as bad:
+        world.workload("Deployment", "web", 2)
+        made = world.hpa("web", metrics=depth("bad"))
+        made["metadata"]["annotations"] = {"hpad.io/fallback": "replicas:4 after 1s"}
+        world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+        world.workload("Deployment", "other", 2)
+        world.hpa("other", metrics=depth("confined"))
+        confined = source("confined", "http-json", bad.url, fallback=settings.terms.parse("replicas:5 after 1s"))
+        await world.hpad(sources=(source("bad", "http-json", bad.url), confined))
+        await world.until(lambda: world.replicas("deployments", "web") == 4)
+        await world.until(lambda: world.replicas("deployments", "other") == 5)
+        status, reason, message = world.condition("web", "ExternalMetricFallbackActive")
+        assert (status, reason) == ("True", "FallbackActive")
+        assert "answers 503" in message or "keeps failing" in message
+        await world.until(lambda: any(name == "FailedGetExternalMetric" for name, _ in world.events("web")))
+        bad.kind = ""
+        await world.until(lambda: world.replicas("deployments", "web") == 3)
+        await world.until(lambda: world.condition("web", "ExternalMetricFallbackActive")[0] == "False")
+
+
+async def test_an_hpa_of_another_namespace_gets_a_clear_answer(world: Any) -> None:
+    async with numbers() as good:
+        world.workload("Deployment", "web", 1)
+        world.hpa("web", metrics=depth("good"))
+        await world.hpad(sources=(source("good", "http-json", good.url, namespaces=("shop",)),))
+        await world.until(
+            lambda: (
+                'source "good" is not offered to HPAs of namespace "default"'
+                in world.condition("web", "ScalingActive")[2]
+            )
+        )
+        assert good.asked == 0
+
+
+def contents(folder: Path) -> list[str]:
+    return [file.read_text() for file in folder.rglob("*") if file.is_file()]
+
+
+async def test_no_secret_gets_out(world: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Planted in the configuration of every source, looked for in all that hpad says and writes."""
+    caplog.set_level(logging.DEBUG)
+    said: list[Any] = []
+
+    def keep(logger: Any, method: str, event: Any) -> Any:
+        said.append(repr(event))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep], cache_logger_on_first_use=False)
+    async with contextlib.AsyncExitStack() as stack:
+        sources = []
+        for kind in ("401", "html", "redirect", "untrusted", "down"):
+            bad = await stack.enter_async_context(numbers(kind))
+            for adapter in METRIC:
+                name = f"{adapter}-{kind}"
+                match = (settings.Match(metrics=(name,)),)
+                sources.append(source(name, adapter, bad.url, match=match))
+                world.workload("Deployment", name, 1)
+                world.hpa(name, metrics=depth(name))
+        daemon = await world.hpad(sources=tuple(sources), record=tmp_path, listen=("127.0.0.1", 0))
+        await world.until(lambda: all(world.condition(each.name, "ScalingActive")[2] for each in sources))
+        await world.periods(4)
+        assert daemon.server is not None
+        texts = []
+        async with aiohttp.ClientSession() as session:
+            for path in ("/", "/metrics", "/api/hpas", "/api/sources", "/readyz"):
+                async with session.get(f"{daemon.server.url}{path}") as answer:
+                    texts.append(await answer.text())
+        reports = json.loads(texts[3])
+        assert {row["name"] for row in reports} >= {each.name for each in sources}
+        assert 'hpad_source_state{source="http-json-401"' in texts[1]
+        await daemon.stop()
+    texts += [json.dumps(world.cluster.list(kind)) for kind in ("horizontalpodautoscalers", "events")]
+    written = await asyncio.to_thread(contents, tmp_path)
+    assert written
+    for text in (*texts, *written, *said, caplog.text):
+        assert SECRET not in text
