@@ -1,6 +1,7 @@
-"""`hpad convert`: HPAs of any version in another."""
+"""`hpad convert`: HPAs of any version in another, and ScaledObjects of KEDA as HPAs and sources."""
 
 import argparse
+import dataclasses
 import sys
 from typing import Any
 
@@ -11,6 +12,9 @@ from hpad.cli import inputs
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.hpas import Loaded
+from hpad.manifests.keda import configuration, scaledobject
+from hpad.manifests.keda.found import Wrong
+from hpad.manifests.keda.scaledobject import Converted
 from hpad.model import conversion
 from hpad.model import hpa as api
 from hpad.model.fields import FieldError
@@ -23,9 +27,12 @@ examples:
   hpad convert -o json hpas.jsonl         one object a line
   kubectl get hpa -A -o yaml | hpad convert -
 
-Nothing is filled in but the CPU goal of 80 % that an autoscaling/v1 object without any metric stands for. A document
-with errors in its form is reported on standard error and left out; the exit status is then 1. `hpad check` says whether
-the result is valid.
+  hpad convert scaledobject.yaml          KEDA: an HPA, then the sources that hpad's configuration needs for it
+
+Of a ScaledObject the triggers rabbitmq, prometheus, cpu, memory and cron are carried over; standard error names what is
+not. The last document is then a piece of hpad.yaml. Otherwise nothing is filled in but the CPU goal of 80 %
+that an autoscaling/v1 object without any metric stands for. A document with errors in its form is reported on standard
+error and left out; the exit status is then 1. `hpad check` says whether the result is valid.
 """
 
 
@@ -45,21 +52,51 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     wrong = skipped = written = 0
+    converted: list[Converted] = []
     for document in inputs.read(args.files):
-        if document.parsed and isinstance(document.value, dict) and not hpas.is_hpa(document.value):
+        scaled = scaledobject.is_scaled_object(document.value)
+        if document.parsed and isinstance(document.value, dict) and not scaled and not hpas.is_hpa(document.value):
             skipped += 1
             continue
-        loaded = _loaded(document)
+        loaded = _from_keda(document, converted) if scaled else _loaded(document)
         if loaded.hpa is None or loaded.errors:
             wrong += 1
             _complain(document, loaded)
             continue
-        built = hpas.with_whole_metadata(_built(loaded.hpa, args.to), document)
+        built = hpas.with_whole_metadata(_built(loaded.hpa, args.to), loaded.document)
         print(_json(built) if args.output == "json" else _yaml(built, document, first=not written), end="")
         written += 1
+    _print_configuration(converted, args.output)
     if skipped:
         print(f"hpad: skipped {skipped} document{'' if skipped == 1 else 's'} of other kinds", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def _from_keda(document: Document, converted: list[Converted]) -> Loaded:
+    """The HPA of a ScaledObject; what it needs beside is added to `converted`, and what is left behind is told."""
+    try:
+        found = scaledobject.convert(document.value)
+    except Wrong as wrong:
+        return Loaded(document, None, (*document.faults, wrong.error), *hpas.identity(document))
+    loaded = hpas.convert(dataclasses.replace(document, value=found.hpa))
+    if loaded.hpa is not None and not loaded.errors:
+        converted.append(found)
+        for note in found.notes:
+            place = f"{document.file}:{document.line_of(note.field)}"
+            print(f"{place}: {scaledobject.KIND} {loaded.namespace}/{loaded.name}: {note}", file=sys.stderr)
+    return loaded
+
+
+def _print_configuration(converted: list[Converted], output: str) -> None:
+    """The piece of hpad.yaml that the converted ScaledObjects need, all in one."""
+    needed = configuration.document(converted)
+    if not needed:
+        return
+    if output == "json":
+        print(_json(needed), end="")
+        return
+    text = yaml.dump(needed, Dumper=yaml.CSafeDumper, sort_keys=False, width=120, allow_unicode=True)
+    print(f"---\n# for hpad's configuration, hpad.yaml\n{text}", end="")
 
 
 def _loaded(document: Document) -> Loaded:
@@ -71,6 +108,8 @@ def _loaded(document: Document) -> Loaded:
 
 def _complain(document: Document, loaded: Loaded) -> None:
     subject = f"{loaded}: " if hpas.is_hpa(document.value) else ""
+    if scaledobject.is_scaled_object(document.value):
+        subject = f"{scaledobject.KIND} {loaded.namespace}/{loaded.name or '?'}: "
     for error in loaded.errors:
         print(f"{document.file}:{document.line_of(error.field)}: {subject}{error.message}", file=sys.stderr)
 

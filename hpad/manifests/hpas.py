@@ -71,6 +71,11 @@ def convert(document: Document) -> Loaded:
     return Loaded(document, reading.hpa, errors, *_identity(document.value, DEFAULT_NAMESPACE))
 
 
+def identity(document: Document) -> tuple[str, str]:
+    """Namespace and name of a document of any kind, as far as they can be told."""
+    return _identity(document.value, DEFAULT_NAMESPACE)
+
+
 def without_empty_policies(built: dict[str, Any]) -> dict[str, Any]:
     """An object as the API server prints it: Go leaves an empty list out, and `policies: []` is told apart from absent
     policies only while it is judged. Changes and returns `built`."""

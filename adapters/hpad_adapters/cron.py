@@ -1,0 +1,84 @@
+"""A number of replicas by the clock: External metrics that are worth so much between two points of a schedule.
+
+With a goal of AverageValue 1 the metric asks for as many replicas as it is worth; other metrics may ask for more, and
+minReplicas, maxReplicas and behavior hold as ever.
+"""
+
+import zoneinfo
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import cronsim
+import msgspec
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
+
+_Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """From each `start` to the next `end` (five fields, as in crontab(5), by the wall clock of `timezone`).
+
+    replicas: what the metric is worth within; otherwise: what it is worth without, where 0 asks for nothing.
+    """
+
+    start: str
+    end: str
+    replicas: _Replicas
+    otherwise: _Replicas = 0
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        try:
+            zone = zoneinfo.ZoneInfo(self.timezone)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f'timezone: there is no {self.timezone!r}; write something like "Europe/Berlin"') from None
+        for field in ("start", "end"):
+            try:
+                next(cronsim.CronSim(getattr(self, field), datetime(2000, 1, 1, tzinfo=zone)))
+            except (cronsim.CronSimError, StopIteration):
+                given = getattr(self, field)
+                raise ValueError(
+                    f'{field}: {given!r} is no schedule that comes round; write something like "0 8 * * 1-5"'
+                ) from None
+
+    def value(self, now: datetime) -> int:
+        """What the metric is worth: within, the end comes before the next start."""
+        here = now.astimezone(zoneinfo.ZoneInfo(self.timezone))
+        start, end = (next(cronsim.CronSim(expression, here)) for expression in (self.start, self.end))
+        return self.replicas if end < start else self.otherwise
+
+
+class CronSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """metrics: name -> {start, end, timezone, replicas, otherwise}."""
+
+    metrics: dict[str, Window]
+
+
+class Cron:
+    """External metrics of the configuration's names."""
+
+    serves = frozenset({EXTERNAL})
+    metrics: Sequence[str] = ()
+    Settings = CronSettings
+
+    def __init__(self, settings: CronSettings, context: Context) -> None:
+        self.metrics = tuple(settings.metrics)
+        self._windows = settings.metrics
+        self._clock = context.clock
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """What each schedule says at this moment."""
+        return [self._answer(query, self._clock.now()) for query in queries]
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def _answer(self, query: Query, now: datetime) -> Answer:
+        window = self._windows.get(query.name)
+        if window is None:
+            return AdapterError(
+                f'there is no schedule "{query.name}"; there are {", ".join(self._windows) or "none"}', "spec"
+            )
+        return ExternalSample((window.value(now) * 1000,), now)

@@ -1,0 +1,40 @@
+"""The configuration that converted ScaledObjects need, as a document for hpad's own file."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hpad.manifests.keda.found import Source
+from hpad.manifests.keda.scaledobject import Converted
+
+_OWN = ("namespaces", "match", "metrics")
+
+
+def document(converted: Iterable[Converted]) -> dict[str, Any]:
+    """Sources, one for all metrics of the same server, for HPAs of the namespaces that had them; empty without any."""
+    made: dict[str, dict[str, Any]] = {}
+    scale_to_zero = False
+    for each in converted:
+        scale_to_zero |= each.scale_to_zero
+        for source in each.sources:
+            settings = _settings_of(made, source)
+            settings["metrics"][source.metric] = dict(source.query)
+            settings["match"]["metrics"].append(source.metric)
+            if each.namespace not in settings["namespaces"]:
+                settings["namespaces"].append(each.namespace)
+    found: dict[str, Any] = {"feature_gates": {"HPAScaleToZero": True}} if scale_to_zero else {}
+    return {**found, "sources": made} if made else found
+
+
+def _settings_of(made: dict[str, dict[str, Any]], source: Source) -> dict[str, Any]:
+    """Those of a source with the same adapter and settings, else of a new one, named after adapter and host."""
+    wanted = {"adapter": source.adapter, **source.settings}
+    stem = "-".join(filter(None, (source.adapter, source.host.partition(".")[0])))
+    name, number = stem, 1
+    while name in made:
+        known = made[name]
+        if {key: value for key, value in known.items() if key not in _OWN} == wanted:
+            return known
+        number += 1
+        name = f"{stem}-{number}"
+    made[name] = {**wanted, "namespaces": [], "match": {"types": ["External"], "metrics": []}, "metrics": {}}
+    return made[name]

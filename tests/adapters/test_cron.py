@@ -1,0 +1,73 @@
+"""Replicas by the clock, in the wall clock's own time."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hpad import settings, testing
+from hpad.adapter import AdapterError, ExternalSample
+from hpad.gather import registry
+from hpad_adapters import cron
+
+WORK = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "replicas": 10, "timezone": "Europe/Berlin"}
+
+
+def window(**changed: object) -> cron.Window:
+    return cron.Window(**(WORK | changed))
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ("2026-01-05T06:59:59", 0),  # a Monday; Berlin is an hour ahead of UTC in winter
+        ("2026-01-05T07:00:00", 10),
+        ("2026-01-05T16:59:59", 10),
+        ("2026-01-05T17:00:00", 0),
+        ("2026-01-10T12:00:00", 0),  # a Saturday
+        ("2026-07-06T06:00:00", 10),  # summer: two hours
+        ("2026-07-06T05:59:59", 0),
+    ],
+)
+def test_a_window_opens_and_closes_by_the_wall_clock(now, expected):
+    assert window().value(datetime.fromisoformat(now).replace(tzinfo=UTC)) == expected
+
+
+@pytest.mark.parametrize(("hour", "expected"), [(21, 2), (22, 7), (23, 7), (3, 7), (5, 7), (6, 2), (12, 2)])
+def test_a_window_may_span_midnight(hour, expected):
+    night = window(start="0 22 * * *", end="0 6 * * *", timezone="UTC", replicas=7, otherwise=2)
+    assert night.value(datetime(2026, 3, 4, hour, tzinfo=UTC)) == expected
+
+
+def test_a_window_over_the_missing_hour_lasts_an_hour_less():
+    """On 2026-03-29 the clocks of Berlin go from 02:00 to 03:00, which is 01:00 UTC."""
+    night = window(start="0 1 * * *", end="0 4 * * *")
+    start = datetime(2026, 3, 29, tzinfo=UTC)
+    minutes = [m for m in range(0, 240, 30) if night.value(start + timedelta(minutes=m)) == 10]
+    assert minutes == [0, 30, 60, 90]
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"timezone": "Europe/Atlantis"}, "timezone: there is no 'Europe/Atlantis'"),
+        ({"timezone": "../etc/passwd"}, "timezone: there is no"),
+        ({"start": "every day"}, "start: 'every day' is no schedule"),
+        ({"end": "0 0 30 2 *"}, "end: '0 0 30 2 *' is no schedule"),
+        ({"replicas": -1}, "Expected `int` >= 0"),
+        ({"replica": 1}, "unknown field `replica`"),
+    ],
+)
+def test_what_is_no_schedule_is_named(changed, complaint):
+    source = settings.SourceSettings(name="hours", adapter="cron", settings={"metrics": {"work": WORK | changed}})
+    with pytest.raises(AdapterError) as caught:
+        registry.decode(source, cron.CronSettings)
+    assert complaint in caught.value.message
+
+
+async def test_the_contract_is_kept():
+    async with testing.context("hours") as context:
+        adapter = cron.Cron(cron.CronSettings({"work": window()}), context)
+        assert registry.offered("hours", adapter) == ("work",)
+        answers = await testing.check_adapter(adapter, [testing.external("work"), testing.external("play")])
+    assert isinstance(answers[0], ExternalSample)
+    assert answers[1] == AdapterError('there is no schedule "play"; there are work', "spec")

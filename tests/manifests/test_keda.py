@@ -1,0 +1,347 @@
+"""ScaledObjects of KEDA become HPAs and sources, and what cannot be carried over is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpad.cli import main
+from hpad.manifests.keda import configuration, scaledobject
+from hpad.manifests.keda.found import Wrong
+from hpad.manifests.keda.scaledobject import Converted
+from hpad.model import terms
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "config" / "keda").glob("*.yaml"))
+RABBITMQ = {"host": "http://rabbitmq:15672/", "queueName": "orders", "mode": "QueueLength", "value": "20"}
+PROMETHEUS = {
+    "serverAddress": "http://prometheus:9090",
+    "query": "sum(x)",
+    "threshold": "100",
+    "ignoreNullValues": "false",
+}
+CRON = {"timezone": "Europe/Berlin", "start": "0 8 * * *", "end": "0 18 * * *", "desiredReplicas": "10"}
+
+
+def trigger(kind: str, metadata: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    return {"type": kind, "metadata": metadata, **rest}
+
+
+def scaled(*triggers: dict[str, Any], metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": "worker", "namespace": "shop", **(metadata or {})},
+        "spec": {"scaleTargetRef": {"name": "worker"}, "triggers": list(triggers), **spec},
+    }
+
+
+def converted(*triggers: dict[str, Any], **rest: Any) -> Converted:
+    return scaledobject.convert(scaled(*triggers, **rest))
+
+
+def told(found: Converted) -> dict[str, str]:
+    return {note.field: note.text for note in found.notes}
+
+
+def only_source(found: Converted) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the one source, and its one metric."""
+    [source] = found.sources
+    return dict(source.settings), dict(source.query)
+
+
+def test_names_and_bounds_are_those_of_keda() -> None:
+    hpa = converted(trigger("rabbitmq", RABBITMQ)).hpa
+    assert hpa["metadata"] == {"name": "worker", "namespace": "shop"}
+    spec = hpa["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (0, 100)
+    assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}
+
+
+def test_what_the_scaled_object_says_is_kept() -> None:
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    found = converted(
+        trigger("cpu", {"value": "60"}, metricType="Utilization"),
+        metadata={
+            "labels": {"team": "a"},
+            "annotations": {"note": "x", "autoscaling.keda.sh/paused": "true"},
+        },
+        scaleTargetRef={"name": "db", "kind": "StatefulSet", "apiVersion": "apps/v1"},
+        minReplicaCount=2,
+        maxReplicaCount=7,
+        advanced={"horizontalPodAutoscalerConfig": {"name": "mine", "behavior": behavior}},
+    )
+    metadata = {"name": "mine", "namespace": "shop", "labels": {"team": "a"}, "annotations": {"note": "x"}}
+    assert found.hpa["metadata"] == metadata
+    assert found.hpa["spec"] == {
+        "scaleTargetRef": {"name": "db", "kind": "StatefulSet", "apiVersion": "apps/v1"},
+        "minReplicas": 2,
+        "maxReplicas": 7,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+            }
+        ],
+        "behavior": behavior,
+    }
+    assert told(found) == {"metadata.annotations": "autoscaling.keda.sh/paused is not carried over"}
+
+
+def test_memory_of_a_container_in_the_older_form() -> None:
+    found = converted(trigger("memory", {"type": "AverageValue", "value": "1Gi", "containerName": "app"}))
+    assert found.hpa["spec"]["metrics"] == [
+        {
+            "type": "ContainerResource",
+            "containerResource": {
+                "name": "memory",
+                "container": "app",
+                "target": {"type": "AverageValue", "averageValue": "1Gi"},
+            },
+        }
+    ]
+    assert found.hpa["spec"]["minReplicas"] == 1
+    assert "carried over as 1" in told(found)["spec.minReplicaCount"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "query", "value"),
+    [
+        ({}, {"queue": "orders", "mode": "messages", "vhost": "/"}, "20"),
+        ({"mode": "MessageRate", "value": "100.5"}, {"queue": "orders", "mode": "publish_rate", "vhost": "/"}, "100.5"),
+        ({"mode": "DeliverGetRate"}, {"queue": "orders", "mode": "deliver_rate", "vhost": "/"}, "20"),
+        ({"mode": "ExpectedQueueConsumptionTime"}, {"queue": "orders", "mode": "drain_time", "vhost": "/"}, "20"),
+        ({"vhostName": "a/b"}, {"queue": "orders", "mode": "messages", "vhost": "a/b"}, "20"),
+        ({"host": "http://rabbitmq:15672/a%2Fb"}, {"queue": "orders", "mode": "messages", "vhost": "a/b"}, "20"),
+        (
+            {"excludeUnacknowledged": "true"},
+            {"queue": "orders", "mode": "messages", "include_unacked": False, "vhost": "/"},
+            "20",
+        ),
+        (
+            {"useRegex": "true", "queueName": "^orders", "operation": "avg"},
+            {"queue_regex": "(?i).*(?:^orders).*", "mode": "messages", "aggregate": "avg", "vhost": "/"},
+            "20",
+        ),
+        (
+            {"useRegex": "true", "mode": "ExpectedQueueConsumptionTime"},
+            {"queue_regex": "(?i).*(?:orders).*", "mode": "drain_time", "aggregate": "max", "vhost": "/"},
+            "20",
+        ),
+        ({"host": "amqp://rabbitmq/prod"}, {"queue": "orders", "mode": "ready", "vhost": "prod"}, "20"),
+    ],
+)
+def test_a_queue_is_asked_for_as_keda_asks(changed: dict[str, str], query: dict[str, Any], value: str) -> None:
+    found = converted(trigger("rabbitmq", RABBITMQ | changed))
+    assert only_source(found)[1] == query
+    assert found.hpa["spec"]["metrics"] == [
+        {
+            "type": "External",
+            "external": {
+                "metric": {"name": "shop-worker-s0-rabbitmq"},
+                "target": {"type": "AverageValue", "averageValue": value},
+            },
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [({}, "20"), ({"queueLength": "7"}, "7"), ({"mode": "QueueLength", "value": "9"}, "9")],
+)
+def test_the_older_forms_of_a_length_and_its_default(given: dict[str, str], value: str) -> None:
+    found = converted(trigger("rabbitmq", {"host": "http://r:15672/", "queueName": "q", **given}, metricType="Value"))
+    [metric] = found.hpa["spec"]["metrics"]
+    assert metric["external"]["target"] == {"type": "Value", "value": value}
+
+
+def test_an_address_is_taken_apart_and_no_password_is_copied() -> None:
+    host = "https://guest:hunter2@rabbitmq.shop.svc/behind/a/proxy/prod"
+    found = converted(trigger("rabbitmq", RABBITMQ | {"host": host, "timeout": "1500", "unsafeSsl": "true"}))
+    settings, query = only_source(found)
+    assert settings == {
+        "url": "https://rabbitmq.shop.svc:15671/behind/a/proxy",
+        "username": "guest",
+        "password_env": "HPAD_RABBITMQ_SHOP_SVC_PASSWORD",
+        "request_timeout": "1500ms",
+        "insecure": True,
+    }
+    assert query["vhost"] == "prod"
+    assert "HPAD_RABBITMQ_SHOP_SVC_PASSWORD" in told(found)["spec.triggers[0].metadata.host"]
+    assert "hunter2" not in str(found)
+
+
+def test_what_another_object_or_variable_holds_is_to_be_written() -> None:
+    metadata = {"hostFromEnv": "RABBITMQ_HOST", "queueName": "q"}
+    found = converted(trigger("rabbitmq", metadata, authenticationRef={"name": "broker"}))
+    assert only_source(found)[0]["url"] == "http://rabbitmq.example.com:15672"
+    notes = told(found)
+    assert 'TriggerAuthentication "broker" is not read' in notes["spec.triggers[0].authenticationRef"]
+    assert "password_file" in notes["spec.triggers[0].authenticationRef"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, {}),
+        ({"namespace": "shop"}, {"params": {"namespace": "shop"}}),
+        ({"queryParameters": "dedup=true, tenant=a"}, {"params": {"dedup": "true", "tenant": "a"}}),
+        ({"customHeaders": "X-Scope-OrgID=shop"}, {"headers": {"X-Scope-OrgID": "shop"}}),
+        ({"unsafeSsl": "true", "timeout": "2s"}, {"insecure": True, "query_timeout": "2s"}),
+    ],
+)
+def test_a_query_of_prometheus(changed: dict[str, str], expected: dict[str, Any]) -> None:
+    found = converted(trigger("prometheus", PROMETHEUS | changed))
+    settings, query = only_source(found)
+    assert settings == {"url": "http://prometheus:9090", **expected}
+    assert query == {"query": "sum(x)", "types": ["External"]}
+    assert set(told(found)) == {"spec.minReplicaCount"}
+
+
+def test_an_empty_answer_is_zero_only_where_that_is_written() -> None:
+    given = {key: value for key, value in PROMETHEUS.items() if key != "ignoreNullValues"}
+    unsaid = converted(trigger("prometheus", given))
+    assert "empty" not in only_source(unsaid)[1]
+    assert "write empty: zero" in told(unsaid)["spec.triggers[0].metadata.ignoreNullValues"]
+    said = converted(trigger("prometheus", given | {"ignoreNullValues": "true"}))
+    assert only_source(said)[1]["empty"] == "zero"
+
+
+def test_a_schedule_asks_for_replicas() -> None:
+    found = converted(trigger("cron", CRON, name="hours"))
+    [metric] = found.hpa["spec"]["metrics"]
+    assert metric["external"] == {
+        "metric": {"name": "shop-worker-hours"},
+        "target": {"type": "AverageValue", "averageValue": "1"},
+    }
+    assert only_source(found)[1] == {
+        "timezone": "Europe/Berlin", "start": "0 8 * * *", "end": "0 18 * * *", "replicas": 10,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"fallback": {"failureThreshold": 3, "replicas": 6}}, "replicas:6 after 1m30s"),
+        ({"fallback": {"failureThreshold": 2, "replicas": 6}, "pollingInterval": 10}, "replicas:6 after 20s"),
+        ({"fallback": {"failureThreshold": 2, "replicas": 6, "behavior": "currentReplicas"}}, "hold"),
+        ({"fallback": {"failureThreshold": 2, "replicas": 0}}, "hold"),
+    ],
+)
+def test_a_fallback_is_for_all_but_cpu_and_memory(spec: dict[str, Any], expected: str) -> None:
+    cpu = trigger("cpu", {"value": "60"}, metricType="Utilization")
+    annotations = converted(cpu, trigger("rabbitmq", RABBITMQ), **spec).hpa["metadata"]["annotations"]
+    read = terms.of(annotations, ["cpu", "shop-worker-s1-rabbitmq"])
+    assert read.flaw is None
+    assert [str(each.fallback) if each.fallback else None for each in read.terms] == [None, expected]
+
+
+def test_what_counts_as_activity_is_carried_over() -> None:
+    found = converted(trigger("rabbitmq", RABBITMQ | {"activationValue": "5.5"}), trigger("prometheus", PROMETHEUS))
+    read = terms.of(found.hpa["metadata"]["annotations"], ["shop-worker-s0-rabbitmq", "shop-worker-s1-prometheus"])
+    assert [each.activation for each in read.terms] == [5_500, None]
+
+
+def test_everything_that_is_left_behind_is_named() -> None:
+    found = converted(
+        trigger("rabbitmq", RABBITMQ | {"workloadIdentityResource": "x"}),
+        trigger("rabbitmq", RABBITMQ | {"mode": "PublishedToDeliveredRatio"}),
+        trigger("kafka", {"topic": "t"}),
+        trigger("prometheus", PROMETHEUS | {"authModes": "bearer,tls", "awsRegion": "eu"}),
+        pollingInterval=10,
+        cooldownPeriod=60,
+        initialCooldownPeriod=5,
+        idleReplicaCount=0,
+        fallback={"failureThreshold": 1, "replicas": 2, "behavior": "currentReplicasIfHigher"},
+        advanced={"scalingModifiers": {"formula": "a+b"}, "restoreToOriginalReplicaCount": True},
+    )
+    assert set(told(found)) == {
+        "spec.triggers[0].metadata.workloadIdentityResource",
+        "spec.triggers[1].metadata.mode",
+        "spec.triggers[2]",
+        "spec.triggers[3].metadata.authModes",
+        "spec.triggers[3].metadata.awsRegion",
+        "spec.pollingInterval",
+        "spec.cooldownPeriod",
+        "spec.initialCooldownPeriod",
+        "spec.idleReplicaCount",
+        "spec.minReplicaCount",
+        "spec.fallback.behavior",
+        "spec.advanced.scalingModifiers",
+        "spec.advanced.restoreToOriginalReplicaCount",
+    }
+    assert [metric["external"]["metric"]["name"] for metric in found.hpa["spec"]["metrics"]] == [
+        "shop-worker-s0-rabbitmq",
+        "shop-worker-s3-prometheus",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (scaled(), "spec.triggers"),
+        (scaled(trigger("kafka", {})), "spec.triggers"),
+        (scaled(trigger("rabbitmq", {"host": "http://r/"})), "spec.triggers[0].metadata.queueName"),
+        (scaled(trigger("rabbitmq", RABBITMQ | {"value": "many"})), "spec.triggers[0].metadata.value"),
+        (scaled(trigger("rabbitmq", RABBITMQ | {"queueLength": "1"})), "spec.triggers[0].metadata.queueLength"),
+        (scaled(trigger("rabbitmq", RABBITMQ | {"host": "r:5672"})), "spec.triggers[0].metadata.host"),
+        (scaled(trigger("rabbitmq", RABBITMQ | {"host": "http://r:x/"})), "spec.triggers[0].metadata.host"),
+        (scaled(trigger("rabbitmq", RABBITMQ, metricType="Utilization")), "spec.triggers[0].metricType"),
+        (scaled(trigger("cpu", {"value": "60"})), "spec.triggers[0].metricType"),
+        (scaled(trigger("cpu", {"value": "x"}, metricType="Utilization")), "spec.triggers[0].metadata.value"),
+        (scaled(trigger("prometheus", PROMETHEUS | {"threshold": ""})), "spec.triggers[0].metadata.threshold"),
+        (scaled(trigger("prometheus", PROMETHEUS | {"query": "a<<b"})), "spec.triggers[0].metadata.query"),
+        (scaled(trigger("prometheus", PROMETHEUS | {"customHeaders": "a"})), "spec.triggers[0].metadata.customHeaders"),
+        (scaled(trigger("cron", CRON | {"desiredReplicas": "x"})), "spec.triggers[0].metadata.desiredReplicas"),
+        (scaled(trigger("cron", CRON), scaleTargetRef={}), "spec.scaleTargetRef.name"),
+        (scaled(trigger("cron", CRON), maxReplicaCount="7"), "spec.maxReplicaCount"),
+        (scaled(trigger("cron", CRON), advanced=[]), "spec.advanced"),
+        (scaled("cron"), "spec.triggers[0]"),
+        (scaled(trigger("cron", CRON), metadata={"name": ""}), "metadata.name"),
+    ],
+)  # fmt: skip
+def test_what_keda_would_refuse_is_refused_with_its_field(value: dict[str, Any], field: str) -> None:
+    with pytest.raises(Wrong) as caught:
+        scaledobject.convert(value)
+    assert caught.value.error.field == field
+
+
+def test_metrics_of_the_same_server_share_a_source_and_others_do_not() -> None:
+    one = converted(trigger("rabbitmq", RABBITMQ), trigger("rabbitmq", RABBITMQ | {"queueName": "b", "vhostName": "v"}))
+    other = converted(trigger("rabbitmq", RABBITMQ | {"timeout": "100"}), metadata={"namespace": "bank"})
+    sources = configuration.document([one, other])["sources"]
+    assert list(sources) == ["rabbitmq-rabbitmq", "rabbitmq-rabbitmq-2"]
+    assert list(sources["rabbitmq-rabbitmq"]["metrics"]) == ["shop-worker-s0-rabbitmq", "shop-worker-s1-rabbitmq"]
+    assert [source["namespaces"] for source in sources.values()] == [["shop"], ["bank"]]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_what_comes_of_the_samples_is_valid(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(path)]) == 0
+    *hpas, needed = yaml.safe_load_all(capsys.readouterr().out)
+    (tmp_path / "hpas.yaml").write_text(yaml.safe_dump_all(hpas))
+    (tmp_path / "hpad.yaml").write_text(yaml.safe_dump(needed))
+    code = main(["check", "--scale-to-zero", str(tmp_path / "hpas.yaml"), str(tmp_path / "hpad.yaml")])
+    assert code == 0, capsys.readouterr().out
+
+
+def test_json_is_an_object_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "so.json"
+    path.write_text(json.dumps(scaled(trigger("rabbitmq", RABBITMQ))))
+    assert main(["convert", "-o", "json", str(path)]) == 0
+    hpa, needed = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (hpa["kind"], list(needed)) == ("HorizontalPodAutoscaler", ["feature_gates", "sources"])
+
+
+def test_notes_and_errors_say_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "so.yaml"
+    good, bad = scaled(trigger("cron", CRON), minReplicaCount=1, cooldownPeriod=5), scaled(trigger("kafka", {}))
+    path.write_text(yaml.safe_dump_all([good, bad]))
+    assert main(["convert", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert len(list(yaml.safe_load_all(out))) == 2
+    line = path.read_text().splitlines().index("  cooldownPeriod: 5") + 1
+    note, error = err.splitlines()
+    assert note.startswith(f"{path}:{line}: ScaledObject shop/worker: spec.cooldownPeriod: is not carried over")
+    assert "ScaledObject shop/worker: spec.triggers: Invalid value" in error
