@@ -176,7 +176,13 @@ class Controller:
             self._observer.schedule(key)
 
     def _forget(self, key: Key) -> None:
-        """Leave nothing of an HPA that is gone; called again after a reconcile that was under way at that moment."""
+        """Leave nothing of an HPA that is gone; called again after a reconcile that was under way at that moment.
+
+        That one is cut short: whoever deletes an HPA may scale by hand next, and must not be overruled.
+        """
+        turn = self._turns.get(key)
+        if turn is not None:
+            turn.cancel()
         self._observer.forget(key)
         self._reconciler.forget(key)
 

@@ -140,11 +140,11 @@ class Reconciler:
         return view if history is held.history else msgspec.structs.replace(view, history=history)
 
     async def _finish(self, hpa: HorizontalPodAutoscaler, begun: Begun) -> HorizontalPodAutoscaler:
-        """The HPA with the status of a rescale that was cut short after the target was written, unless it has it."""
+        """The HPA with the status of a rescale whose own could not be written any more, unless it has it."""
         said, due = hpa.status.last_scale_time, begun.status.last_scale_time
         if said is not None and due is not None and said >= due:
             return hpa
-        self._log.info("a rescale had been cut short", hpa=str(hpa.metadata.key), scale_to=begun.to)
+        self._log.info("the status of a rescale is made up for", hpa=str(hpa.metadata.key), scale_to=begun.to)
         if not self._in_memory:
             ownership.require(self._owner, hpa.metadata.key)
             try:
@@ -215,7 +215,7 @@ class Reconciler:
         hpa = view.hpa
         for event in settlement.events:
             self._record(hpa, event)
-        before = self._memory(hpa)
+        before, writes = self._memory(hpa), settlement.status_changed and not self._in_memory
         memory = msgspec.structs.replace(
             before,
             uid=hpa.metadata.uid,
@@ -226,10 +226,12 @@ class Reconciler:
         if view.scale is not None:
             moved = decision.scale_to is not None and outcome is not None and outcome.error is None
             left = decision.scale_to if moved else view.replicas
-            memory = msgspec.structs.replace(memory, at=view.now, left=left, begun=None, recalled=False)
+            owed = writes and (moved or decision.scale_to is None)  # a rescale's status: see `_finish`
+            begun = before.begun if owed else None
+            memory = msgspec.structs.replace(memory, at=view.now, left=left, begun=begun, recalled=False)
         self._store.put(hpa.metadata.key, memory)
-        if settlement.status_changed and not self._in_memory:
-            await self._write_status(hpa, settlement.status)
+        if writes and await self._write_status(hpa, settlement.status) and view.scale is not None:
+            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))
         self._say(view, decision, settlement, before)
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
@@ -244,14 +246,18 @@ class Reconciler:
     def _in_memory(self) -> bool:
         return not self._ways.owned or self._ways.dry_run
 
-    async def _write_status(self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus) -> None:
+    async def _write_status(self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus) -> bool:
+        """Whether that is done with."""
         ownership.require(self._owner, hpa.metadata.key)
         try:
             await self._world.write_status(hpa, status)
         except errors.ApiError as error:
-            if not error.not_found:  # deleted meanwhile: nobody is left to tell
-                self._record(hpa, events.Event(events.WARNING, "FailedUpdateStatus", error.message))
-                self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
+            if error.not_found:  # deleted meanwhile: nobody is left to tell
+                return True
+            self._record(hpa, events.Event(events.WARNING, "FailedUpdateStatus", error.message))
+            self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
+            return False
+        return True
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: events.Event) -> None:
         if not self._ways.dry_run:

@@ -82,6 +82,7 @@ class World:
         self.writes: list[int] = []
         self.fresh_reads = 0
         self.refusals: list[errors.ApiError] = []
+        self.status_refusals: list[errors.ApiError] = []
         self.read_error: errors.ApiError | None = None
         self.events: list[Event] = []
         self.statuses: list[HorizontalPodAutoscalerStatus] = []
@@ -122,6 +123,8 @@ class World:
     async def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
     ) -> HorizontalPodAutoscaler:
+        if self.status_refusals:
+            raise self.status_refusals.pop(0)
         self.statuses.append(status)
         written = msgspec.structs.replace(hpa, status=status)
         if self.source.get(hpa.metadata.key) is not None:

@@ -217,6 +217,37 @@ def test_a_deleted_hpa_is_forgotten_even_while_it_is_worked_on() -> None:
     assert len(bench.metrics.times("web")) == 1
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_nothing_is_scaled_any_more_for_an_hpa_that_is_gone(anew: bool) -> None:
+    """Whoever deletes an HPA scales by hand next, and must not be overruled by a reconcile that waited for metrics."""
+
+    async def main() -> Bench:
+        bench = Bench(hpa("web"))
+
+        async def slow() -> int:
+            await asyncio.sleep(3)
+            return 40
+
+        bench.metrics.values["web"] = slow
+        bench.controller.start()
+        await asyncio.sleep(1)
+        bench.source.drop("web")
+        bench.world.scales["web"] = 7
+        if anew:
+            bench.source.put(hpa("web", uid="2", minReplicas=6))
+        await asyncio.sleep(2.5)
+        if anew:
+            assert len(bench.metrics.times("web")) == 2
+        else:
+            await asyncio.sleep(60)
+        await bench.controller.stop(0)
+        return bench
+
+    bench = run(main)
+    assert bench.world.writes == []
+    assert bench.world.scales["web"] == 7
+
+
 def test_an_hpa_made_anew_under_the_name_starts_afresh() -> None:
     async def main() -> tuple[int, int]:
         bench = Bench(hpa("web"))
@@ -232,6 +263,25 @@ def test_an_hpa_made_anew_under_the_name_starts_afresh() -> None:
         return before, after
 
     assert run(main) == (1, 0)
+
+
+def test_a_status_that_could_not_be_written_after_a_rescale_is_made_up_for() -> None:
+    """When it last scaled, and whether it took the last replica, an HPA knows from nowhere else."""
+
+    async def main() -> Bench:
+        bench = Bench(hpa("web"))
+        bench.metrics.values["web"] = 40
+        bench.world.status_refusals = [CONFLICT, errors.ApiError(0, "Timeout", "did not answer in time")]
+        await bench.beat(46)
+        return bench
+
+    bench = run(main)
+    assert bench.world.writes == [4]
+    held = bench.source.get(Key("default", "web"))
+    assert held is not None
+    assert held.status.last_scale_time is not None
+    assert bench.store.get(Key("default", "web")).begun is None
+    assert len(bench.store.get(Key("default", "web")).history.scale_ups) == 1
 
 
 def test_hpas_on_common_pods_are_rivals() -> None:
