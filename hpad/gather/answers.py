@@ -28,6 +28,7 @@ _SAMPLE_OF: Mapping[str, type[PodSample] | type[ObjectSample] | type[ExternalSam
     OBJECT: ObjectSample,
     EXTERNAL: ExternalSample,
 }
+_BLAMES = ("spec", "source", "cluster", "bug")
 _INT64 = range(-(2**63), 2**63)
 _AHEAD = timedelta(minutes=5)
 """How far the clocks of others may be ahead."""
@@ -44,6 +45,16 @@ def checked(source: str, queries: Sequence[Query], answers: Any, now: datetime |
         return [_bug(source, f"gave {len(answers)} answers to {len(queries)} queries")] * len(queries)
     latest = None if now is None else now + _AHEAD
     return [_checked_one(source, query, answer, latest) for query, answer in zip(queries, answers, strict=True)]
+
+
+def error(source: str, given: AdapterError) -> AdapterError:
+    """The error itself where it keeps the contract: a text, and somebody known to blame."""
+    message, blame = getattr(given, "message", None), getattr(given, "blame", None)
+    if not isinstance(message, str):
+        return _bug(source, f"gave an AdapterError whose message is {type(message).__name__}, not a text")
+    if blame not in _BLAMES:
+        return _bug(source, f"gave an AdapterError that blames none of {', '.join(_BLAMES)}: {message}")
+    return given
 
 
 def not_too_old(source: str, answer: Answer, now: datetime, max_age: float | None) -> Answer:

@@ -108,8 +108,9 @@ class Caller:
         """An error without secrets; the very same object where there was none in it."""
         if not isinstance(answer, AdapterError):
             return answer
-        text = self._redact(answer.message)
-        return answer if text == answer.message else AdapterError(text, answer.blame, lasting=answer.lasting)
+        error = answers.error(self._name, answer)
+        text = self._redact(error.message)
+        return error if text == error.message else AdapterError(text, error.blame, lasting=error.lasting)
 
     def _abandon(self, task: asyncio.Task[list[Answer]]) -> None:
         task.cancel()

@@ -172,6 +172,16 @@ def test_who_waits_may_be_cancelled_and_the_others_still_get_their_answer():
         (ZeroDivisionError("secret"), 'source "mine" failed with ZeroDivisionError, a bug of its adapter', "bug"),
         (SystemExit(1), 'source "mine" failed with SystemExit, a bug of its adapter', "bug"),
         (TimeoutError(), 'source "mine" failed with TimeoutError, a bug of its adapter', "bug"),
+        (
+            AdapterError(ConnectionError("refused")),
+            'source "mine" gave an AdapterError whose message is ConnectionError, not a text',
+            "bug",
+        ),
+        (
+            AdapterError("no such queue", "user"),
+            'source "mine" gave an AdapterError that blames none of spec, source, cluster, bug: no such queue',
+            "bug",
+        ),
         (asyncio.CancelledError(), 'source "mine" cancelled its own call', "bug"),
     ],
 )
