@@ -18,11 +18,13 @@ _Handle = tuple[str, str, str]
 class Claims:
     """Selectors by HPA, found by one `label=value` each requires, so that no question looks at all HPAs.
 
-    A selector without such a requirement is found through its namespace.
+    That is the one that the fewest others are found by: in many a namespace all have some label in common. A selector
+    without such a requirement is found through its namespace.
     """
 
     def __init__(self) -> None:
         self._claims: dict[Key, Selector] = {}
+        self._handles: dict[Key, _Handle] = {}
         self._by_handle: dict[_Handle, set[Key]] = defaultdict(set)
 
     def claim(self, key: Key, selector: Selector) -> None:
@@ -32,14 +34,14 @@ class Claims:
             return
         self.release(key)
         self._claims[key] = selector
-        self._by_handle[_handle(key.namespace, selector)].add(key)
+        self._handles[key] = handle = self._rarest(key.namespace, selector)
+        self._by_handle[handle].add(key)
 
     def release(self, key: Key) -> None:
         """The HPA is gone; fine if it never claimed anything."""
-        selector = self._claims.pop(key, None)
-        if selector is None:
+        if self._claims.pop(key, None) is None:
             return
-        handle = _handle(key.namespace, selector)
+        handle = self._handles.pop(key)
         self._by_handle[handle].discard(key)
         if not self._by_handle[handle]:
             del self._by_handle[handle]
@@ -47,21 +49,22 @@ class Claims:
     def rivals(self, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
         """The names, sorted, of the other HPAs of the namespace that claim any of these pods."""
         found: set[Key] = set()
-        for pod in pods:
-            for other in self._candidates(key.namespace, pod.labels):
-                if other != key and other not in found and self._claims[other].matches(pod.labels):
+        for labels in {id(pod.labels): pod.labels for pod in pods}.values():  # replicas share theirs
+            for other in self._candidates(key.namespace, labels):
+                if other != key and other not in found and self._claims[other].matches(labels):
                     found.add(other)
         return tuple(sorted(other.name for other in found))
+
+    def _rarest(self, namespace: str, selector: Selector) -> _Handle:
+        """Of the exact requirements, each of which any pod the selector picks must carry."""
+        handles = [
+            (namespace, term.key, term.values[0])
+            for term in selector.requirements
+            if term.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
+        ]
+        return min(handles, key=lambda handle: len(self._by_handle.get(handle, ())), default=(namespace, "", ""))
 
     def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterable[Key]:
         handles = [(namespace, label, value) for label, value in labels.items()]
         for handle in (*handles, (namespace, "", "")):
             yield from self._by_handle.get(handle, ())
-
-
-def _handle(namespace: str, selector: Selector) -> _Handle:
-    """The first exact requirement, which any pod the selector picks must carry."""
-    for term in selector.requirements:
-        if term.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS):
-            return namespace, term.key, term.values[0]
-    return namespace, "", ""

@@ -63,3 +63,22 @@ def test_the_index_finds_what_a_scan_of_all_would(claimed: dict[str, str], pods:
     }
     found = claims.rivals(Key("default", "v"), [pod(**labels) for labels in pods])
     assert found == tuple(sorted(scanned))
+
+
+def test_a_label_that_all_have_in_common_does_not_make_everybody_look_at_everybody() -> None:
+    claims, names = Claims(), [f"app-{n}" for n in range(300)]
+    looked_at: list[str] = []
+
+    class Labels(dict[str, str]):
+        """Notes who is compared with it."""
+
+        def get(self, label: str, default: str | None = None) -> str | None:
+            looked_at.append(label)
+            return super().get(label, default)
+
+    for name in names:
+        claims.claim(Key("default", name), selector.parse(f"component=worker,name={name}"))
+    labels = Labels(component="worker", name="app-7")
+    pods = [Pod(name=f"p{n}", namespace="default", labels=labels) for n in range(50)]
+    assert claims.rivals(Key("default", "other"), pods) == ("app-7",)
+    assert len(looked_at) < 10
