@@ -1,5 +1,8 @@
-"""Which resource a kind is, asked of the API server: `/api/v1`, `/apis/<group>` and `/apis/<group>/<version>`."""
+"""Which resource a kind is, asked of the API server: all groups at once where it can say so (aggregated discovery,
+KEP-3352), else `/api/v1`, `/apis/<group>` and `/apis/<group>/<version>`.
+"""
 
+import asyncio
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -9,6 +12,12 @@ from hpad.kube.client import Client
 
 S = TypeVar("S")
 _AGAIN_S = 10.0  # how long an answer "no such kind" is believed
+_AGGREGATED = ",".join(
+    [f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")]
+    + ["application/json"]
+)
+_BAD_ANSWER = "BadAnswer"
+_KNOWS_NONE = frozenset({403, 404, 406})
 
 
 class Found(NamedTuple):
@@ -38,6 +47,42 @@ class _Resources(msgspec.Struct):
     resources: tuple[_Entry, ...] | None = ()
 
 
+class _Subresource(msgspec.Struct, rename="camel"):
+    subresource: str = ""
+
+
+class _ResponseKind(msgspec.Struct):
+    kind: str = ""
+
+
+class _AggregatedEntry(msgspec.Struct, rename="camel"):
+    resource: str = ""
+    response_kind: _ResponseKind | None = None
+    scope: str = ""
+    subresources: tuple[_Subresource, ...] = ()
+
+
+class _AggregatedVersion(msgspec.Struct):
+    version: str = ""
+    freshness: str = ""
+    resources: tuple[_AggregatedEntry, ...] = ()
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _AggregatedGroup(msgspec.Struct):
+    metadata: _Named = msgspec.field(default_factory=_Named)
+    versions: tuple[_AggregatedVersion, ...] = ()
+
+
+class _Aggregated(msgspec.Struct):
+    kind: str = ""
+    items: tuple[_AggregatedGroup, ...] = ()
+
+
+_ALL = msgspec.json.Decoder(_Aggregated)
 _GROUP = msgspec.json.Decoder(_Group)
 _RESOURCES = msgspec.json.Decoder(_Resources)
 
@@ -46,22 +91,24 @@ class Discovery:
     """Kinds by group, as the HPA controller looks them up: the version in a reference does not matter, the group does.
 
     What is found is kept until `forget`; what is not (or has no scale subresource) is asked for again, at most each ten
-    seconds a group.
+    seconds a group, and by one reconcile for all that wait for it.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[str, dict[str, Found]] = {}
         self._asked: dict[str, float] = {}
+        self._asking = asyncio.Lock()
 
     async def resolve(self, api_version: str, kind: str) -> Found:
         """The resource of a kind. Raises ApiError: reason "NoMatch" where the server has none, else what failed."""
         group = group_of(api_version)
         found = self._known.get(group, {}).get(kind)
-        if (found is None or not found.has_scale) and self._may_ask(group):
-            self._known[group] = await self._read(group)
-            self._asked[group] = self._client.clock.monotonic()
-            found = self._known[group].get(kind)
+        if found is None or not found.has_scale:
+            async with self._asking:
+                if self._may_ask(group):
+                    await self._refresh(group)
+                found = self._known.get(group, {}).get(kind)
         if found is None:
             raise errors.ApiError(404, "NoMatch", f'no matches for kind "{kind}" in group "{group}"')
         return found
@@ -74,6 +121,33 @@ class Discovery:
     def _may_ask(self, group: str) -> bool:
         asked = self._asked.get(group)
         return asked is None or self._client.clock.monotonic() - asked >= _AGAIN_S
+
+    async def _refresh(self, group: str) -> None:
+        """Learn a group anew, and all others along with it where one answer holds them all."""
+        found = await self._all(core=not group)
+        if found is None or found.get(group, {}) is None:
+            found = {group: await self._read(group)}
+        now = self._client.clock.monotonic()
+        for name, kinds in {group: {}, **found}.items():
+            if kinds is not None:
+                self._known[name] = kinds
+                self._asked[name] = now
+
+    async def _all(self, *, core: bool) -> dict[str, dict[str, Found] | None] | None:
+        """All groups (or the core group) of aggregated discovery; None where the server has no such thing.
+
+        A group is None where its own server did not answer of late: only asking that one tells what is wrong.
+        """
+        try:
+            body = await self._client.request("GET", "/api" if core else "/apis", accept=_AGGREGATED)
+            answer = _decoded(_ALL, body)
+        except errors.ApiError as error:
+            if error.status in _KNOWS_NONE or error.reason == _BAD_ANSWER:
+                return None
+            raise
+        if answer.kind != "APIGroupDiscoveryList":
+            return None
+        return {group.metadata.name: _kinds_of(group) for group in answer.items}
 
     async def _read(self, group: str) -> dict[str, Found]:
         """All kinds of a group; of a kind in several versions the preferred one (or the first listed)."""
@@ -115,6 +189,20 @@ class Discovery:
         }
 
 
+def _kinds_of(group: _AggregatedGroup) -> dict[str, Found] | None:
+    """The kinds of a group; versions come in the order in which the server prefers them."""
+    if any(version.freshness == "Stale" for version in group.versions):
+        return None
+    kinds: dict[str, Found] = {}
+    for version in group.versions:
+        for entry in version.resources:
+            kind = entry.response_kind.kind if entry.response_kind is not None else ""
+            resource = paths.Resource(group.metadata.name, version.version, entry.resource, kind)
+            scaled = any(each.subresource == "scale" for each in entry.subresources)
+            kinds.setdefault(kind, Found(resource, entry.scope == "Namespaced", scaled))
+    return kinds
+
+
 def group_of(api_version: str) -> str:
     """`apps/v1` -> `apps`, `v1` -> `` (the core group). Raises ApiError for what is no apiVersion."""
     if api_version.count("/") > 1:
@@ -126,5 +214,5 @@ def group_of(api_version: str) -> str:
 def _decoded(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
     try:
         return decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise errors.ApiError(0, "BadAnswer", f"the answer to discovery is not understood: {error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise errors.ApiError(0, _BAD_ANSWER, f"the answer to discovery is not understood: {error}") from error

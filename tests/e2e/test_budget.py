@@ -16,7 +16,7 @@ from hpad.lab.cluster import Cluster
 
 HPAS, PODS_EACH, NAMESPACES = 200, 5, 4
 PERIOD = timedelta(seconds=3)
-PERIODS = 3
+PERIODS = 2
 RECONCILIATIONS = "horizontal_pod_autoscaler_controller_reconciliations_total"
 REQUESTS = "rest_client_requests_total"
 
@@ -80,17 +80,18 @@ async def test_a_reconcile_costs_at_most_about_one_request(
     before, asked = await total(crowd, RECONCILIATIONS), await total(crowd, REQUESTS)
     began, seen = asyncio.get_running_loop().time(), [decided(crowd)]
     for _ in range(PERIODS):
-        await asyncio.sleep(PERIOD.total_seconds())
+        await asyncio.sleep(1.2 * PERIOD.total_seconds())  # the machine may be busy
         seen.append(decided(crowd))
     reconciles = await total(crowd, RECONCILIATIONS) - before
     due = HPAS * (asyncio.get_running_loop().time() - began) / PERIOD.total_seconds()
     requests = sum(log.requests.values())
     record_property("budget", (HPAS, reconciles, requests, requests / reconciles))
-    print(f"{reconciles:.0f} reconciles, {requests} requests: {Counter(log.requests)}")
+    print(f"{reconciles:.0f} of {due:.0f} reconciles, {requests} requests: {Counter(log.requests)}")
     for earlier, later in itertools.pairwise(seen):
         assert all(later[key] > earlier[key] for key in earlier)
-    assert abs(reconciles - due) <= HPAS / 20
+    assert abs(reconciles - due) <= HPAS / 8
     assert requests <= 1.1 * reconciles
     assert await total(crowd, REQUESTS) - asked <= 1.1 * reconciles
-    assert log.count("get") == 0
+    assert log.requests.keys() == {("list", "pods", "")}  # metrics; what hpad watches it never asks for
+    assert requests <= NAMESPACES * (3 * due / HPAS + 2)  # an answer is shared for a third of a period
     assert log.writes == []

@@ -139,6 +139,32 @@ async def test_a_kind_without_a_scale(script, cluster, recorded, kind, api_versi
     assert error.status == 404
 
 
+async def test_all_groups_are_learnt_from_one_answer(script, cluster, recorded):
+    """Aggregated discovery: one request for all custom kinds there are, however many HPAs refer to them at once."""
+    real = recorded("discovery/aggregated_apis_stale_group")
+    script.on("GET", "/apis", says(real["body"]))
+    path = "/apis/oracle.example/v1/namespaces/fix/widgets/w/scale"
+    script.on("GET", path, says(recorded("scale/cr_get")["body"]))
+    widget = ref("Widget", "w", "oracle.example/v1")
+    read = await asyncio.gather(*(cluster.read_scale("fix", widget) for _ in range(5)))
+    assert {each.spec.replicas for each in read} == {recorded("scale/cr_get")["body"]["spec"]["replicas"]}
+    assert script.count("/apis") == 1
+    assert script.headers[0]["Accept"].startswith(real["request"]["headers"]["Accept"].partition(",")[0])
+    error = await refused(cluster.read_scale("fix", ref("Nothing", "x", "oracle.example/v1")))
+    assert error.reason == "NoMatch"
+    assert script.count("/apis") == 1
+    assert script.count("/apis/oracle.example") == 0
+
+
+async def test_a_group_whose_server_is_away_says_so_itself(script, cluster, recorded):
+    """In aggregated discovery it is stale, without any resources: that does not make its kinds unknown."""
+    script.on("GET", "/apis", says(recorded("discovery/aggregated_apis_stale_group")["body"]))
+    down = failure(503, "ServiceUnavailable", "service unavailable")
+    script.on("GET", "/apis/custom.metrics.k8s.io", says(down, 503))
+    error = await refused(cluster.read_scale("fix", ref("Pod", "p", "custom.metrics.k8s.io/v1beta2")))
+    assert error.status == 503
+
+
 @pytest.mark.parametrize(
     ("kind", "api_version", "message"),
     [
