@@ -7,8 +7,8 @@ import msgspec
 
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, View, examine
 from hpad.engine.propose import Proposal, propose
+from hpad.engine.qualify import qualify
 from hpad.engine.recommend import Recommended, recommend
-from hpad.engine.relieve import relieve
 from hpad.engine.restrain import Restrained, restrain
 from hpad.model.sample import AdapterError, Query, Sample
 from hpad.model.trace import Step, Trace
@@ -105,7 +105,7 @@ def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterEr
     name, current = view.hpa.metadata.name, view.replicas
     proposals = tuple(propose(view, goal, answer) for goal, answer in zip(verdict.goals, answers, strict=True))
     if view.terms:
-        proposals = relieve(view, proposals)
+        proposals = qualify(view, proposals)
     recommended = recommend(proposals, current)
     if recommended.leader is None:
         return Decision(

@@ -26,6 +26,7 @@ _ADVICE = {
     503: "the server is overloaded, not ready, or gave up on the query",
 }
 _THE_QUERYS_FAULT = (400, 422)
+_LASTING = (400, 401, 403, 404, 422)
 _envelope = msgspec.json.Decoder(wire.Envelope)
 
 
@@ -94,12 +95,12 @@ class Connection:
         if response.content_type != "application/json":
             if status == 200:
                 raise AdapterError(f"{self._where} answers {response.content_type}, not JSON; is that a Prometheus?")
-            raise AdapterError(self._refusal(status, ""))
+            raise AdapterError(self._refusal(status, ""), lasting=status in _LASTING)
         with self._decoding():
             envelope = _envelope.decode(body)
         if status != 200 or envelope.status != "success":
             blame = "spec" if status in _THE_QUERYS_FAULT else "source"
-            raise AdapterError(self._refusal(status, envelope.error), blame)
+            raise AdapterError(self._refusal(status, envelope.error), blame, lasting=status in _LASTING)
         self._warn(envelope.warnings)
         return envelope.data
 
@@ -118,7 +119,7 @@ class Connection:
     def _decoding(self) -> Iterator[None]:
         try:
             yield
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             raise AdapterError(f"{self._where} answers JSON that is cut off or not that of Prometheus") from None
 
     @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import ClassVar
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
@@ -46,6 +46,11 @@ class RabbitMQ:
         vhosts = dict(zip(sought, read, strict=True))
         return [plan if isinstance(plan, AdapterError) else self._answer(plan, vhosts) for plan in plans]
 
+    def group(self, query: Query) -> Hashable:
+        """The queues of a vhost are read together; None for a query that is wrong."""
+        plan = self._wanted(query)
+        return None if isinstance(plan, AdapterError) else (plan.vhosts, plan.statistics)
+
     async def aclose(self) -> None:
         """Close what connections of its own there are."""
         await self._reader.aclose()
@@ -64,7 +69,7 @@ class RabbitMQ:
                 found.setdefault(queue.name, []).append(queue)
             return found
         except AdapterError as error:
-            return AdapterError(error.message, error.blame)
+            return AdapterError(error.message, error.blame, lasting=error.lasting)
 
     def _answer(self, plan: Wanted, vhosts: dict[_Place, dict[str, list[Queue]] | AdapterError]) -> Answer:
         queues: list[Queue] = []

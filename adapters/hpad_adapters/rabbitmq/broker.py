@@ -131,7 +131,7 @@ class Broker:
         """The body if it is an answer at all."""
         status = response.status
         if status in (401, 403):
-            raise AdapterError(self._refused(node, status, body, vhost))
+            raise AdapterError(self._refused(node, status, body, vhost), lasting=True)
         if status == 404 and _problem(body) is not None:
             raise NotFound(f"{self} does not have it", "spec")
         if 300 <= status < 400:
@@ -183,5 +183,5 @@ async def _body(node: str, response: aiohttp.ClientResponse) -> bytes:
 def _problem(body: bytes) -> _Problem | None:
     try:
         return msgspec.json.decode(body, type=_Problem)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None

@@ -6,7 +6,7 @@ import msgspec
 
 from hpad.engine.decide import Decision
 from hpad.engine.examine import View
-from hpad.engine.relieve import heard
+from hpad.engine.qualify import heard
 from hpad.model.history import History, Recommendation, Rescale
 
 

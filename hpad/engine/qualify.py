@@ -17,7 +17,7 @@ from hpad.model.sample import EXTERNAL, OBJECT
 from hpad.model.terms import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
 
 
-def relieve(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
+def qualify(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
     """The proposals after the HPA's terms; `view.terms[i]` belongs to `proposals[i]`."""
     return tuple(_relieved(view, proposal, index) for index, proposal in enumerate(proposals))
 
