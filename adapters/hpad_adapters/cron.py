@@ -4,9 +4,10 @@ With a goal of AverageValue 1 the metric asks for as many replicas as it is wort
 minReplicas, maxReplicas and behavior hold as ever.
 """
 
+import asyncio
 import zoneinfo
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
 from typing import Annotated
 
 import cronsim
@@ -14,6 +15,7 @@ import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
 
+_ZONES = zoneinfo.available_timezones()  # reads files: here, as modules are imported in a thread
 _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -26,26 +28,25 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     start: str
     end: str
     replicas: _Replicas
-    otherwise: _Replicas = 0
+    otherwise: _ZONES = zoneinfo.available_timezones()  # reads files: here, as modules are imported in a thread
+_Replicas = 0
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        try:
-            zone = zoneinfo.ZoneInfo(self.timezone)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f'timezone: there is no {self.timezone!r}; write something like "Europe/Berlin"') from None
+        if self.timezone not in _ZONES:
+            raise ValueError(f'timezone: there is no {self.timezone!r}; write something like "Europe/Berlin"')
         for field in ("start", "end"):
             try:
-                next(cronsim.CronSim(getattr(self, field), datetime(2000, 1, 1, tzinfo=zone)))
+                next(cronsim.CronSim(getattr(self, field), datetime(2000, 1, 1, tzinfo=UTC)))
             except (cronsim.CronSimError, StopIteration):
                 given = getattr(self, field)
                 raise ValueError(
                     f'{field}: {given!r} is no schedule that comes round; write something like "0 8 * * 1-5"'
                 ) from None
 
-    def value(self, now: datetime) -> int:
-        """What the metric is worth: within, the end comes before the next start."""
-        here = now.astimezone(zoneinfo.ZoneInfo(self.timezone))
+    def value(self, now: datetime, zone: tzinfo) -> int:
+        """What the metric is worth in its time zone: within, the end comes before the next start."""
+        here = now.astimezone(zone)
         start, end = (next(cronsim.CronSim(expression, here)) for expression in (self.start, self.end))
         return self.replicas if end < start else self.otherwise
 
@@ -67,9 +68,12 @@ class Cron:
         self.metrics = tuple(settings.metrics)
         self._windows = settings.metrics
         self._clock = context.clock
+        self._zones: dict[str, tzinfo] = {}
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """What each schedule says at this moment."""
+        if not self._zones:
+            self._zones = await asyncio.to_thread(_zones, {window.timezone for window in self._windows.values()})
         return [self._answer(query, self._clock.now()) for query in queries]
 
     async def aclose(self) -> None:
@@ -81,4 +85,9 @@ class Cron:
             return AdapterError(
                 f'there is no schedule "{query.name}"; there are {", ".join(self._windows) or "none"}', "spec"
             )
-        return ExternalSample((window.value(now) * 1000,), now)
+        return ExternalSample((window.value(now, self._zones[window.timezone]) * 1000,), now)
+
+
+def _zones(names: Iterable[str]) -> dict[str, tzinfo]:
+    """Reads files, so it blocks."""
+    return {name: zoneinfo.ZoneInfo(name) for name in names}
