@@ -28,8 +28,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     start: str
     end: str
     replicas: _Replicas
-    otherwise: _ZONES = zoneinfo.available_timezones()  # reads files: here, as modules are imported in a thread
-_Replicas = 0
+    otherwise: _Replicas = 0
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
