@@ -1,0 +1,99 @@
+"""An HPA that is gone leaves nothing behind, in no container of the heartbeat or of a source."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+import virtual
+from control.bench import Bench, hpa
+
+from hpad.adapter import EXTERNAL, Answer, ExternalSample, Query
+from hpad.gather.limits import Limits
+from hpad.gather.source import Source
+
+MANY = 500
+
+
+class Counting:
+    """Answers everything, and says that all queries share a call."""
+
+    serves = frozenset({EXTERNAL})
+    Settings = msgspec.Struct
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        return [ExternalSample((10_000,), virtual.START) for _ in queries]
+
+    def group(self, query: Query) -> str:
+        return query.namespace
+
+    async def aclose(self) -> None:
+        pass
+
+
+def containers(root: Any) -> dict[str, int]:
+    """The sizes of all containers that hpad's own objects hold, by where they are held."""
+    sizes: dict[str, int] = {}
+    seen: set[int] = set()
+    todo = [("", root)]
+    while todo:
+        path, value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, dict | list | set | deque):
+            sizes[path] = max(len(value), sizes.get(path, 0))
+            inside = value.values() if isinstance(value, dict) else value
+            todo.extend((f"{path}[]", each) for each in list(inside))
+        elif type(value).__module__.startswith("hpad."):
+            todo.extend((f"{path}.{name}", each) for name, each in attributes(value))
+    return sizes
+
+
+def attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from getattr(value, "__dict__", {}).items()
+    for kind in type(value).__mro__:
+        for name in getattr(kind, "__slots__", ()):
+            if hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def test_hpas_that_are_gone_leave_nothing() -> None:
+    async def main() -> None:
+        bench = Bench(hpa("stays"))
+        source = Source(
+            "mine", Counting(), clock=bench.clock, log=structlog.get_logger(), observer=lambda *told: None,
+            limits=Limits(rate=1e6),
+        )  # fmt: skip
+
+        async def gather(key: Any, queries: Sequence[Query], *, deadline: float) -> list[Answer]:
+            return list(await asyncio.gather(*(source.ask(query) for query in queries)))
+
+        bench.metrics.gather = gather  # type: ignore[method-assign]  # the source's answers
+        held = (bench.controller, source)
+        bench.controller.start()
+        await asyncio.sleep(100)
+        before = [containers(each) for each in held]
+        for n in range(MANY):
+            bench.world.scales[f"app-{n}"] = 1
+            bench.source.put(hpa(f"app-{n}", uid=str(n)))
+        await asyncio.sleep(100)
+        full = [containers(each) for each in held]
+        assert sum(size >= MANY for sizes in full for size in sizes.values()) >= 8
+        for n in range(MANY):
+            bench.source.drop(f"app-{n}")
+        await asyncio.sleep(100)
+        after = [containers(each) for each in held]
+        grown = {
+            path: (old.get(path, 0), size)
+            for old, new in zip(before, after, strict=True)
+            for path, size in new.items()
+            if size > old.get(path, 0) + 1
+        }
+        assert grown == {}
+        assert b'hpa_name="app-' not in await bench.telemetry.exposition()
+        await bench.controller.stop(5)
+
+    virtual.run(main())
