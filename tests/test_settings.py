@@ -1,5 +1,6 @@
 """Settings: three origins, one meaning, and errors that say what would be right."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -132,3 +133,41 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_sample_configuration_says_the_defaults() -> None:
     assert settings.load(CONFIG, {}, {}) == settings.Settings()
+
+
+def test_a_source_has_limits_namespaces_and_a_fallback(tmp_path):
+    file = tmp_path / "hpad.yaml"
+    file.write_text(
+        "sources:\n  mine:\n    adapter: static\n    namespaces: [shop, 'team-*']\n    fallback: replicas:5 after 3m\n"
+        "    limits: {retries: 0, concurrency: 2, rate: 0.5, fresh: 0s, max_age: 60s, failures: 9, rest: 1m}\n"
+        "    file: x\n"
+    )
+    [source] = settings.load(file, {}, {}).sources
+    assert source.namespaces == ("shop", "team-*")
+    assert str(source.fallback) == "replicas:5 after 3m0s"
+    assert source.limits == settings.SourceLimits(
+        retries=0,
+        concurrency=2,
+        rate=0.5,
+        fresh=timedelta(0),
+        max_age=timedelta(minutes=1),
+        failures=9,
+        rest=timedelta(minutes=1),
+    )
+    assert source.settings == {"file": "x"}
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("limits: {rate: 0}", "mine: limits: rate: 0 is not a number above 0"),
+        ("limits: {retries: -1}", "mine: limits: retries: -1 is not a whole number"),
+        ("limits: {freshness: 5s}", "mine: limits: unknown field 'freshness'; did you mean 'fresh'?"),
+        ("fallback: replicas", "mine: fallback: 'replicas' is not one of hold, ignore, replicas:N or last-good:AGE"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_named(line, complaint, tmp_path):
+    file = tmp_path / "hpad.yaml"
+    file.write_text(f"sources:\n  mine:\n    adapter: static\n    {line}\n")
+    with pytest.raises(settings.SettingsError, match=re.escape(complaint)):
+        settings.load(file, {}, {})

@@ -2,8 +2,9 @@
 
 from prometheus_client import parser
 
+from hpad.gather.report import STATES, Report
 from hpad.model.key import Key
-from hpad.telemetry import Telemetry
+from hpad.telemetry import SOURCE_STATES, Telemetry
 
 PREFIX = "horizontal_pod_autoscaler_controller_"
 
@@ -84,3 +85,15 @@ async def test_what_happens_is_counted() -> None:
     assert found["hpad_reconcile_lateness_seconds_count", ()] == 1
     assert found["hpad_bugs_total", ()] == 1
     assert found[f"{PREFIX}num_horizontal_pod_autoscalers", ()] == 12
+
+
+async def test_sources_are_seen_as_they_count_themselves():
+    telemetry = Telemetry()
+    telemetry.sources([Report(name="broker", adapter="rabbitmq", state="open", asked=7, hits=4, retries=2)])
+    text = (await telemetry.exposition()).decode()
+    assert 'hpad_source_state{source="broker",state="open"} 1.0' in text
+    assert 'hpad_source_state{source="broker",state="ok"} 0.0' in text
+    assert 'hpad_source_questions_total{source="broker"} 7.0' in text
+    assert 'hpad_source_cache_hits_total{source="broker"} 4.0' in text
+    assert 'hpad_source_retries_total{source="broker"} 2.0' in text
+    assert set(STATES) == set(SOURCE_STATES)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from hpad import settings
-from hpad.adapter import AdapterError, Answer, Context, Query
+from hpad.adapter import Adapter, AdapterError, Answer, Context, Query
 from hpad.gather import contexts, limits, plan, registry, report
+from hpad.gather.call import HOLDS_UP_SECONDS
 from hpad.gather.redact import Redactor
 from hpad.gather.source import Observer, Source
 from hpad.model.key import Key
@@ -114,6 +115,18 @@ class Gatherer:
             return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
         return opened.source.ask(query)
 
+    @staticmethod
+    def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
+        """The adapter's instance; one whose making holds everything up is named in the log."""
+        began = context.clock.monotonic()
+        built = registry.instance(source, adapter, context)
+        seconds = context.clock.monotonic() - began
+        if seconds >= HOLDS_UP_SECONDS:
+            context.log.error(
+                "setting up the source held up all of hpad", source=source.name, seconds=round(seconds, 1)
+            )
+        return built
+
     async def _open(self, source: settings.SourceSettings) -> _Opened:
         context: Context | None = None
         offer = plan.Offer(
@@ -127,7 +140,7 @@ class Gatherer:
             adapter = await registry.load(source.adapter)
             offer = _offer(offer, adapter.serves, registry.offered(source.name, adapter))
             context = self._contexts(source.name, source.adapter)
-            built = registry.instance(source, adapter, context)
+            built = self._built(source, adapter, context)
             offer = _offer(offer, adapter.serves, registry.offered(source.name, built))
         except AdapterError as error:
             if context is not None:

@@ -61,6 +61,8 @@ class Source:
         self._flying: dict[Query, _Flight] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._failed: set[Query] = set()
+        self._harmful = False
         self._closed = False
 
     def ask(self, query: Query) -> asyncio.Future[Answer]:
@@ -75,7 +77,7 @@ class Source:
         if shared is not None:
             self._tally.hits += 1
             return shared
-        refusal = self._breaker.refusal(now)
+        refusal = self._refusal(query, now)
         if refusal is not None:
             self._tally.erred(refusal, self._clock.now())
             return _settled(refusal)
@@ -97,7 +99,9 @@ class Source:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._turn_away(self._closing())
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_result(self._closing())
         tasks = self._calls | self._caller.abandoned
         for task in tasks:
             task.cancel()
@@ -115,6 +119,14 @@ class Source:
         flight = self._flying.get(query)
         return flight.future if flight is not None and self._shelf.is_fresh(flight.began, now) else None
 
+    def _refusal(self, query: Query, now: float) -> AdapterError | None:
+        """Why the query is not put now, if it is not. One that has not failed yet is: it may be for another metric
+        than all those that fail, unless asking does harm.
+        """
+        if query in self._failed or self._harmful:
+            return self._breaker.refusal(now)
+        return None
+
     def _group(self, query: Query) -> Hashable | None:
         """What shares a call with the query, as the adapter sees it; None if the query is on its own."""
         if self._grouping is None:
@@ -130,9 +142,10 @@ class Source:
         if not self._waiting or self._closed or len(self._calls) >= self._limits.concurrency:
             return
         now = self._clock.monotonic()
-        refusal = self._breaker.refusal(now)
-        if refusal is not None:
-            self._turn_away(refusal)
+        refused = {query: refusal for query in self._waiting if (refusal := self._refusal(query, now)) is not None}
+        for query, refusal in refused.items():
+            self._waiting.pop(query).set_result(refusal)
+        if not self._waiting:
             return
         delay = self._pace.take(now)
         if delay:
@@ -186,6 +199,8 @@ class Source:
         self._observer(self.name, now - began, failure)
         alive = any(not isinstance(answer, AdapterError) or answer.blame == "spec" for answer in given)
         self._tally.failing = not alive
+        self._harmful = isinstance(failure, call.HeldUp)
+        self._failed = set() if alive else self._failed.union(queries)
         if alive:
             self._breaker.succeeded()
         elif isinstance(failure, call.HeldUp):
@@ -200,11 +215,6 @@ class Source:
                 given[index] = answer = answers.not_too_old(self.name, answer, moment, self._limits.max_age)
             if isinstance(answer, AdapterError):
                 self._tally.erred(answer, moment)
-
-    def _turn_away(self, error: AdapterError) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            future.set_result(error)
 
     async def _close_adapter(self) -> None:
         try:

@@ -239,6 +239,26 @@ def test_one_metric_that_works_now_and_then_keeps_the_source_in_use():
     virtual.run(main())
 
 
+def test_a_metric_that_never_failed_is_asked_even_of_a_source_that_is_left_alone():
+    """All metrics in use may be misspelt: that must not keep out the first one that is not."""
+
+    async def behave(queries: Sequence[Query]) -> Any:
+        if C not in queries:
+            raise DOWN
+
+    async def main() -> None:
+        source = opened(Scripted(behave), fresh=0.0)
+        for _ in range(20):
+            await source.ask(A)
+            await asyncio.sleep(1)
+        assert source.report("x").state == report.OPEN
+        assert await source.ask(B) == DOWN or "keeps failing" in str(await source.ask(B))
+        assert isinstance(await source.ask(C), ExternalSample)
+        assert source.report("x").state == report.OK
+
+    virtual.run(main())
+
+
 def test_errors_of_hpa_authors_never_open_the_breaker():
     async def behave(queries: Sequence[Query]) -> Any:
         raise AdapterError("no such queue", "spec")
