@@ -81,7 +81,7 @@ class Recorder:
                 await self._write(verdict)
                 return
             except errors.ApiError as error:
-                if not error.passing:
+                if error.status:  # an answer, whichever: others wait behind this event
                     self._log.warning("event refused", error=str(error), reason=event.reason)
                     break
             await self._clock.sleep(_BETWEEN_S)
@@ -103,7 +103,7 @@ class Recorder:
 
 
 def created(event: correlate.Occurrence, component: str) -> dict[str, Any]:
-    """The core/v1 Event to POST."""
+    """The core/v1 Event to POST. A combined one names no reporting component, as client-go leaves it out there."""
     about = event.about
     return {
         "kind": "Event",
@@ -125,7 +125,7 @@ def created(event: correlate.Occurrence, component: str) -> dict[str, Any]:
         "count": event.count,
         "type": event.type,
         "eventTime": None,
-        "reportingComponent": component,
+        "reportingComponent": "" if event.message.startswith(correlate.COMBINED) else component,
         "reportingInstance": "",
     }
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kube.wire import failure, hangs, says, until
+from kube.wire import failure, hangs, resets, says, until
 
 from hpad.kube.recorder import Recorder
 from hpad.model.events import Event
@@ -73,11 +73,32 @@ async def test_a_refused_event_is_let_go(script, recorder):
     assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale", "FailedGetScale"]
 
 
-async def test_a_server_in_trouble_is_tried_again(script, recorder, clock):
-    script.on("POST", PATH, says(b"busy", 503), says(b"busy", 500), says({}, 201))
+async def test_a_server_that_does_not_answer_is_tried_again(script, recorder, clock):
+    script.on("POST", PATH, resets, resets, says({}, 201))
     recorder.record(WEB, RESCALE)
     await recorder.flush()
     assert (recorder.dropped, clock.slept) == (0, [10, 10])
+
+
+async def test_an_answer_is_final_whatever_it_says(script, recorder, clock):
+    """As in client-go: an event that the server fails on holds up none of the others."""
+    script.on("POST", PATH, says(b"busy", 503), says({}, 201))
+    recorder.record(WEB, RESCALE)
+    recorder.record(WEB, Event("Warning", "FailedGetScale", "boom"))
+    await recorder.flush()
+    assert (recorder.dropped, clock.slept) == (1, [])
+    assert len(script.bodies) == 2
+
+
+async def test_a_combined_event_names_no_reporting_component(script, recorder):
+    script.on("POST", PATH, says({}, 201))
+    for size in range(10):
+        recorder.record(WEB, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
+    await recorder.flush()
+    written = [json.loads(body) for body in script.bodies]
+    assert [each["reportingComponent"] for each in written] == ["horizontal-pod-autoscaler"] * 9 + [""]
+    assert written[-1]["source"] == {"component": "horizontal-pod-autoscaler"}
+    assert written[-1]["message"] == "(combined from similar events): New size: 9"
 
 
 async def test_nobody_waits_for_a_server_that_hangs(script, recorder):
