@@ -51,5 +51,5 @@ class Reader:
             raise AdapterError(fetch_failed(self._api, error.message).message, error.blame) from None
         except TimeoutError:
             raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise fetch_failed(self._api, f"the answer is not a list of metrics: {error}") from None

@@ -156,7 +156,7 @@ def page(body: bytes) -> Page:
     """A list's answer; raises ApiError(status=0) where it is none: nothing else may pass for an empty list."""
     try:
         answer = _PAGE.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no list: {error}") from error
     if not answer.metadata.resource_version:
         raise errors.ApiError(0, "BadAnswer", "the answer is no list: it has no resourceVersion")
@@ -167,7 +167,7 @@ def meta(raw: bytes | msgspec.Raw) -> Meta:
     """The metadata of any object (of a bookmark, above all); raises UndecodableError."""
     try:
         return _HEADED.decode(raw).metadata
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
 
 
@@ -175,7 +175,7 @@ def hpa(raw: bytes | msgspec.Raw) -> Record[HorizontalPodAutoscaler]:
     """An autoscaling/v2 HPA; raises UndecodableError."""
     try:
         value = _HPA.decode(raw)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
     return Record(value.metadata.key, value.metadata.resource_version, value)
 
@@ -185,7 +185,7 @@ def pod(raw: bytes | msgspec.Raw) -> Record[Pod]:
     try:
         wire = _POD.decode(raw)
         value = _compact(wire)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
     return Record(Key(value.namespace, value.name), wire.metadata.resource_version, value)
 
@@ -239,7 +239,7 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> Record[Ta
     try:
         wire = _TARGET.decode(raw)
         selected = text(bytes(wire.spec.selector))
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
     head, replicas = wire.metadata, wire.spec.replicas
     value = Target(

@@ -119,7 +119,7 @@ def from_event(body: bytes) -> ApiError:
 def _decode(body: bytes) -> Status | None:
     try:
         status = _STATUS.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return status if status.kind == "Status" else None
 

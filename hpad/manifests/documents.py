@@ -3,8 +3,9 @@
 A document that cannot be parsed is a document with `faults`, not an exception: what stands beside it is still read.
 """
 
+import collections
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -121,7 +122,7 @@ def _tree(text: str, line: int) -> yaml.Node | None:
         return None
     try:
         return yaml.compose(text, Loader=yamlish.Loader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return None
 
 
@@ -139,8 +140,8 @@ class _Json:
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            self._twice.extend(sorted({name for name in names if names.count(name) > 1}))
+            counts = collections.Counter(name for name, _ in pairs)
+            self._twice.extend(sorted(name for name, count in counts.items() if count > 1))
         return found
 
 
@@ -170,10 +171,19 @@ def _expanded(documents: Iterator[Document]) -> Iterator[Document]:
         shared = {}
         if value["kind"] != "List":
             shared = {"kind": value["kind"].removesuffix("List"), "apiVersion": value.get("apiVersion")}
+        faults = _faults_of_items(document.faults)
         for position, item in enumerate(value["items"]):
             prefix = f"items[{position}]"
             entry = {**shared, **item} if isinstance(item, dict) else item
-            own = (fault.field for fault in document.faults if fault.field.startswith(f"{prefix}."))
-            faults = tuple(duplicate(field.removeprefix(f"{prefix}.")) for field in own)
             line = document.line_of(prefix)
-            yield replace(document, line=line, value=entry, faults=faults, prefix=prefix)
+            yield replace(document, line=line, value=entry, faults=tuple(faults.get(prefix, ())), prefix=prefix)
+
+
+def _faults_of_items(faults: Iterable[FieldError]) -> dict[str, list[FieldError]]:
+    """The fields given twice, by the item of a list that they are in."""
+    found: dict[str, list[FieldError]] = {}
+    for fault in faults:
+        item, dot, field = fault.field.partition(".")
+        if dot:
+            found.setdefault(item, []).append(duplicate(field))
+    return found

@@ -14,6 +14,8 @@ from hpad.model.fields import FieldError, duplicate
 _TAG: Final = "tag:yaml.org,2002:"
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 _DEEPEST: Final = 200
+_SMALL: Final = 20_000
+_MOST_REPEATED: Final = 10
 _COMPACT_NESTING: Final = re.compile(
     r"(?:[-?][ \t]+){20}"
 )  # each sign opens a level; by indentation it takes far more text
@@ -48,7 +50,8 @@ def documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
-                yield node, loader.construct_document(node)
+                _refuse_bombs(node)
+                yield node, _constructed(loader, node)
     finally:
         loader.dispose()
 
@@ -63,6 +66,41 @@ def _refuse_depth(text: str) -> None:
                 raise yaml.YAMLError(f"nested more than {_DEEPEST} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+
+
+def _refuse_bombs(root: yaml.Node) -> None:
+    """Raise yaml.YAMLError for aliases that stand for far more than was written, or for what they are inside of.
+
+    Every later look at the document would pay for what they stand for; Kubernetes' own tools refuse them too.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        known = sizes.get(id(node))
+        if known == 0:
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an anchor whose value contains itself")
+        if known is None:
+            sizes[id(node)] = 0
+            known = sizes[id(node)] = 1 + sum(map(size, _within(node)))
+        return known
+
+    if size(root) > max(_SMALL, _MOST_REPEATED * len(sizes)):
+        raise yaml.YAMLError("its aliases stand for far more than was written")
+
+
+def _within(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
+
+
+def _constructed(loader: Loader, node: yaml.Node) -> Any:
+    try:
+        return loader.construct_document(node)
+    except (AttributeError, LookupError, TypeError) as error:  # from PyYAML, where a tag is not true of its value
+        raise yaml.YAMLError("a tag says what its value is not") from error
 
 
 def duplicates(node: yaml.Node) -> Iterator[FieldError]:

@@ -115,7 +115,7 @@ class Reader:
             if not isinstance(name, str):
                 self._wrong(f"{path}[{name}]", name, f'the key must be text: write "{name}" in quotes')
             elif not isinstance(entry, str):
-                self._wrong(f"{path}[{name}]", entry, _TEXT_ADVICE.format(entry))
+                self._wrong(f"{path}[{name}]", entry, _text_advice(entry))
         return value
 
     def _scalar(self, value: Any, kind: Any, path: str) -> Any:
@@ -139,16 +139,17 @@ class _WrongType(ValueError):
     """The value is of the wrong type; the message says what would be right."""
 
 
-_TEXT_ADVICE: Final = 'must be text: write "{}" in quotes'
-
-
 def _text(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        simple = isinstance(value, int | float)
-        raise _WrongType(
-            _TEXT_ADVICE.format(str(value).lower() if isinstance(value, bool) else value) if simple else "must be text"
-        )
+        raise _WrongType(_text_advice(value))
     return value
+
+
+def _text_advice(value: Any) -> str:
+    """What to write instead; of what is no number only that it is none, for it may be of any size."""
+    if not isinstance(value, int | float):
+        return "must be text"
+    return f'must be text: write "{str(value).lower() if isinstance(value, bool) else value}" in quotes'
 
 
 def _integer(value: Any, path: str) -> int:

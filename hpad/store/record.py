@@ -93,7 +93,7 @@ def decode(key: Key, data: bytes) -> Memory:
     try:
         wire = _DECODER.decode(body)
         memory = _memory(wire)
-    except (msgspec.DecodeError, ValueError, OverflowError) as error:
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise Undecodable(f"it makes no sense: {error}") from error
     if Key(wire.namespace, wire.name) != key:
         raise Undecodable(f"it is that of {wire.namespace}/{wire.name}")

@@ -1,6 +1,7 @@
 """Files with many documents: what is in them, and where."""
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -87,17 +88,44 @@ def test_a_field_given_twice_is_a_fault() -> None:
     assert [fault.field for fault in found.faults] == ["a"]
 
 
-def test_anchors_that_grow_without_end_are_harmless() -> None:
-    [found] = parse(
-        "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz"))
-    )
-    assert found.parsed
+def test_aliases_are_read_where_they_save_writing_and_refused_where_they_grow_without_end() -> None:
+    [found] = parse("a: &a {b: 1}\nc: [*a, *a]\nd:\n  <<: *a\n  e: 2\n")
+    assert found.value == {"a": {"b": 1}, "c": [{"b": 1}, {"b": 1}], "d": {"b": 1, "e": 2}}
+    for begin, more in (("[x, x]", "[*{0}, *{0}]"), ("{x: 1}", "{{<<: [*{0}, *{0}]}}")):
+        grown = (f"{b}: &{b} {more.format(a)}\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz"))
+        [found] = parse(f"a: &a {begin}\n" + "".join(grown))
+        assert [fault.message for fault in found.faults] == [
+            "not valid YAML: its aliases stand for far more than was written"
+        ]
     [found] = parse("a: &a {b: *a, c: 1, c: 2}\n")
-    assert [fault.field for fault in found.faults] == ["a.c"]
+    assert [fault.message for fault in found.faults] == [
+        "not valid YAML: line 1: an anchor whose value contains itself"
+    ]
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
     for sign in ("[", "{a: ", "- ", "? "):
         [found] = parse(sign * 100_000)
         assert [fault.message for fault in found.faults] == ["not valid YAML: nested more than 200 levels deep"]
     assert not parse("[" * 100_000, ".json")[0].parsed
+
+
+@pytest.mark.parametrize(
+    "tag", ["bool x", "timestamp x", 'int ""', "int x", "float x", "omap 3", "binary x", "map [a]"]
+)
+def test_a_tag_that_is_not_true_of_its_value_is_a_fault(tag: str) -> None:
+    [found] = parse(f"a: !!{tag}\n")
+    assert not found.parsed
+    assert found.faults[0].message.startswith("not valid YAML: ")
+
+
+def test_many_fields_given_twice_take_no_longer_than_reading_them() -> None:
+    began = time.process_time()
+    pairs = ",".join(f'"a{number}":1,"a{number}":2' for number in range(10_000))
+    [found] = parse(f"{{{pairs}}}", ".json")
+    assert len(found.faults) == 10_000
+    assert len(parse('{"kind": "List", "items": [' + ",".join(['{"a":1,"a":2}'] * 10_000) + "]}", ".json")) == 10_000
+    assert time.process_time() - began < 2
 
 
 def test_json_lines_go_on_after_a_broken_one() -> None:

@@ -152,7 +152,7 @@ class Management:
     def _decoded(self, decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
         try:
             return decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise AdapterError(f"{self._broker} answered something else than {what}") from None
 
 

@@ -62,7 +62,7 @@ class Tokens:
         try:
             granted = msgspec.json.decode(body, type=_Granted)
             life = float(granted.expires_in)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             raise AdapterError(f"{where} answered something else than a token") from None
         if not granted.access_token or any(character in granted.access_token for character in "\r\n\0"):
             raise AdapterError(f"{where} answered something else than a token")
@@ -99,6 +99,6 @@ def _code(body: bytes) -> str:
     """The provider's error code (section 5.2); nothing else of the answer is repeated, for it may hold anything."""
     try:
         code = msgspec.json.decode(body, type=_Refused).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return f" ({code})" if _CODE.fullmatch(code) else ""
