@@ -5,8 +5,9 @@ store may be old (a write that failed), cut short in the middle of a rescale, or
 
 - A rescale that was begun is looked for in the target's replica count: done, not done, or (another count) unknown. One
   that is unknown counts if it took pods away, which only makes the policies allow less of that.
-- After a gap that is longer than the window of the HPA or than `gap`, or where another count is found than was left,
-  the recommendations say too little: the current count joins them, as it does for an HPA that nothing is known of.
+- After a gap of more than `gap`, or of more than half of it that no window of the HPA reaches across, or where another
+  count is found than was left, the recommendations say too little: the current count joins them, as it does for an HPA
+  that nothing is known of.
 - Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation or shrinking
   is taken to be of now, so that it neither counts for too little nor for ever; such a growth is dropped, since growth
   lowers the floor of a scale-down. What single metrics said is dropped, too: of their age nothing is known.
@@ -80,7 +81,7 @@ def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
     window = view.tunables.downscale_stabilization
     if behavior is not None and behavior.down.window is not None:
         window = behavior.down.window
-    return view.now - memory.at > min(gap, window)
+    return view.now - memory.at > max(gap / 2, min(gap, window))
 
 
 def _bridged(history: History, now: datetime, current: int, expected: int | None) -> History:

@@ -34,8 +34,6 @@ GRACE = timedelta(hours=1)
 """How long a vanished HPA is remembered: long enough for an API server or a folder that is empty by mistake."""
 _PATIENCE = 2.0
 """Seconds a rescale waits for the shelf."""
-_LOADING = 10.0
-"""Seconds for which loading is tried; then every HPA counts as new."""
 _RETRY = 1.0
 _SWEEP = 60.0
 
@@ -73,10 +71,14 @@ class Shelf(Protocol):
 
 
 class Pace(NamedTuple):
-    """In seconds: no two saves begin within a `tick`; what is not urgent waits for up to `rest`."""
+    """In seconds: no two saves begin within a `tick`; what is not urgent waits for up to `rest`.
+
+    `loading`: for how long it is tried to read at the start; then every HPA counts as new.
+    """
 
     tick: float
     rest: float
+    loading: float = 10.0
 
 
 class Lasting:
@@ -185,9 +187,9 @@ class Lasting:
             with self._timed("load"):
                 rows, trouble = await self._shelf.load()
             self._judge("load", trouble)
-            if trouble is None or self._clock.monotonic() - began > _LOADING:
+            if trouble is None or self._clock.monotonic() - began > self._pace.loading:
                 break
-            await self._clock.sleep(_RETRY)
+            await self._clock.sleep(min(_RETRY, self._pace.loading))
         damaged = self._take(rows)
         if damaged:
             await self._shelf.quarantine(damaged)
