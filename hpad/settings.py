@@ -501,6 +501,9 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise SettingsError(f"{file}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())  # PyYAML's own constructors let through what a false tag does to them
+        raise SettingsError(f"{file}: not valid YAML: {reason}") from None
     if content is None:
         return []
     if not isinstance(content, dict):
