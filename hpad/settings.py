@@ -439,8 +439,8 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "leader_elect_resource_name": _object_name,
     "leader_elect_resource_namespace": _object_name,
 }
-_TUNABLES = ("tolerance", "downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
-_ELECTION = {
+TUNABLES = ("tolerance", "downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
+ELECTION = {
     "leader_elect": "enabled",
     "leader_elect_lease_duration": "lease_duration",
     "leader_elect_renew_deadline": "renew_deadline",
@@ -448,7 +448,7 @@ _ELECTION = {
     "leader_elect_resource_name": "name",
     "leader_elect_resource_namespace": "namespace",
 }
-_SERVING = {
+SERVING = {
     "tls_cert_file": "certificate",
     "tls_private_key_file": "private_key",
     "client_ca_file": "client_ca",
@@ -456,6 +456,10 @@ _SERVING = {
     "listen_review": "review",
 }
 _NOT_IN_THE_ENVIRONMENT = ("sources", "routes")
+JOINED = ("feature_gates", "sources")
+"""Settings of which a later origin replaces only the entries that it names."""
+RENAMED: dict[str, str] = {}
+"""Names that settings have had in earlier versions, and what they are called now."""
 
 
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]) -> Settings:
@@ -465,9 +469,9 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
     """
     problems: list[str] = []
     merged: dict[str, Any] = {}
-    for origin, field, value in (*_from_file(file), *_from_environment(environ), *_from_flags(flags)):
+    for origin, field, value in origins(file, environ, flags):
         if field not in PARSERS:
-            problems.append(f"{origin}: unknown field {field!r}{_hint(field, tuple(PARSERS))}")
+            problems.append(f"{origin}: {_unknown(field)}")
             continue
         try:
             merged[field] = _joined(field, merged.get(field), PARSERS[field](value))
@@ -481,14 +485,28 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
     return _assembled(merged, environ)
 
 
+def origins(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]
+) -> list[tuple[str, str, Any]]:
+    """All that is said and where, as it was written: (origin, field, value); the later one wins. Raises SettingsError
+    where the file cannot be read."""
+    return [*_from_file(file), *_from_environment(environ), *_from_flags(flags)]
+
+
+def _unknown(field: str) -> str:
+    if field in RENAMED:
+        return f"{field!r} is called {RENAMED[field]!r} now"
+    return f"unknown field {field!r}{_hint(field, tuple(PARSERS))}"
+
+
 def _joined(field: str, held: Any, new: Any) -> Any:
     """Later values replace earlier ones; of feature gates and sources, only those of the same name."""
-    if held is not None and field == "feature_gates":
+    if held is None or field not in JOINED:
+        return new
+    if field == "feature_gates":
         return {**held, **new}
-    if held is not None and field == "sources":
-        names = {source.name for source in new}
-        return (*(source for source in held if source.name not in names), *new)
-    return new
+    names = {source.name for source in new}
+    return (*(source for source in held if source.name not in names), *new)
 
 
 def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
@@ -513,7 +531,8 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
     """`HPAD_SYNC_PERIOD` and so on; names that mean nothing to hpad are left alone (Services put some there)."""
-    named = [(f"HPAD_{field.upper()}", field) for field in PARSERS if field not in _NOT_IN_THE_ENVIRONMENT]
+    known = [*(field for field in PARSERS if field not in _NOT_IN_THE_ENVIRONMENT), *RENAMED]
+    named = [(f"HPAD_{field.upper()}", field) for field in known]
     found: list[tuple[str, str, Any]] = [(name, field, environ[name]) for name, field in named if name in environ]
     if environ.get("HPAD_RABBITMQ_URL"):
         found.append(("HPAD_RABBITMQ_URL", "sources", {"rabbitmq": _rabbitmq(environ)}))
@@ -548,27 +567,27 @@ def _unguarded(merged: Mapping[str, Any]) -> list[str]:
     address = merged.get("listen", Settings().listen)
     if address is None:
         return []
-    names = {name: field for field, name in _SERVING.items()}
+    names = {name: field for field, name in SERVING.items()}
     split = (problem.partition(":") for problem in serving_problems(_serving(merged), address[0]))
     return [f"{names[name]}:{rest}" for name, _, rest in split]
 
 
 def _serving(merged: Mapping[str, Any]) -> Serving:
-    return Serving(**{name: merged[field] for field, name in _SERVING.items() if field in merged})
+    return Serving(**{name: merged[field] for field, name in SERVING.items() if field in merged})
 
 
 def _election(merged: Mapping[str, Any]) -> Election:
-    return Election(**{name: merged[field] for field, name in _ELECTION.items() if field in merged})
+    return Election(**{name: merged[field] for field, name in ELECTION.items() if field in merged})
 
 
 def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     rest = dict(merged)
-    numbers = {field: rest.pop(field) for field in _TUNABLES if field in rest}
+    numbers = {field: rest.pop(field) for field in TUNABLES if field in rest}
     tunables = Tunables(gates=Gates(**rest.pop("feature_gates", {})), **numbers)
     election = _election(rest)
     rest["store"] = _stored(rest.get("store"), environ, election)
     guarded = _serving(rest)
     others = {
-        field: value for field, value in rest.items() if not field.startswith("leader_elect") and field not in _SERVING
+        field: value for field, value in rest.items() if not field.startswith("leader_elect") and field not in SERVING
     }
     return Settings(tunables=tunables, election=election, serving=guarded, **others)

@@ -13,7 +13,10 @@ from typing import Final
 import hpad
 from hpad.cli.failure import Failure
 
-COMMANDS: Final = ("run", "demo", "cluster", "replay", "check", "convert", "sources", "adapters", "version")
+COMMANDS: Final = (
+    *("run", "demo", "cluster", "replay", "check", "convert"),
+    *("sources", "adapters", "doctor", "config", "version"),
+)
 _INTERRUPTED: Final = 130
 _BROKEN_PIPE: Final = 141
 

@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,12 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_settings(parser)
+    parser.set_defaults(run=run, flags={})
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `read_settings` reads; the caller sets the default of `flags` to an empty dict."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
     for field, metavar, text, names in _FLAGS:
         parser.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
@@ -146,7 +152,6 @@ def add_parser(commands: Any) -> None:
         pace.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
     _add_serving(parser)
     _add_election(parser)
-    parser.set_defaults(run=run, flags={})
 
 
 def _add_serving(parser: argparse.ArgumentParser) -> None:
@@ -206,12 +211,21 @@ def run(args: argparse.Namespace) -> int:
 
 def read_settings(args: argparse.Namespace) -> settings.Settings:
     """The settings that file, environment and flags add up to; raises SettingsError."""
+    return settings.load(*_told(args))
+
+
+def origins(args: argparse.Namespace) -> list[tuple[str, str, Any]]:
+    """What file, environment and flags say, each with where it stands (see settings.origins)."""
+    return settings.origins(*_told(args))
+
+
+def _told(args: argparse.Namespace) -> tuple[Path | None, Mapping[str, str], Mapping[str, tuple[str, Any]]]:
     named = os.environ.get("HPAD_CONFIG")
     file = args.config or (Path(named) if named else None)
     flags = dict(args.flags)
     if args.dry_run:
         flags["dry_run"] = ("--dry-run", True)
-    return settings.load(file, os.environ, flags)
+    return file, os.environ, flags
 
 
 async def _serve(told: settings.Settings, read: Callable[[], settings.Settings]) -> None:

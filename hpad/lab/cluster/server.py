@@ -26,6 +26,7 @@ from hpad.lab.cluster import (
     paths,
     podlogs,
     reads,
+    reviews,
     scale,
     usage,
     watches,
@@ -89,6 +90,8 @@ class Server:
         )
 
     async def _answer(self, request: web.Request, address: paths.Address | None, verb: str) -> web.StreamResponse:
+        if address is None and request.method == "POST" and tuple(request.path.split("/")[1:]) == reviews.PATH:
+            return web.json_response(reviews.answered(await request.json()), status=201)
         if address is None:
             return self._elsewhere(request)
         if address.resource.virtual:

@@ -1,0 +1,55 @@
+"""The API server: can it be reached, is it new enough, does it have the same time?"""
+
+import re
+from datetime import timedelta
+
+from hpad.cli.checkup.finding import ERROR, OK, WARNING, Finding
+from hpad.kube import errors, greeting, paths
+from hpad.kube.client import Client
+
+_OLDEST = (1, 23)
+"""The first with autoscaling/v2."""
+_SKEW, _TOO_MUCH = timedelta(seconds=2), timedelta(seconds=30)
+"""Windows, Leases and the age of metrics compare our clock with times that others wrote down."""
+
+
+async def check(client: Client) -> list[Finding]:
+    """One finding of level error if nothing else needs to be tried."""
+    server = client.config.server
+    try:
+        found = await greeting.greet(client)
+        await client.request("GET", paths.HPAS.root)
+    except errors.ApiError as error:
+        return [Finding("server", ERROR, error.message, _advice(client, error))]
+    findings = [Finding("server", OK, f"{server} is Kubernetes {found.version}, as {client.config.source} says")]
+    version = re.match(r"v?(\d+)\.(\d+)", found.version)
+    if version and (int(version[1]), int(version[2])) < _OLDEST:
+        says = f"Kubernetes {found.version} is older than hpad knows"
+        findings.append(Finding("server", WARNING, says, "upgrade the cluster to 1.23 or later"))
+    if found.date is not None:
+        findings.append(_clock(client, found))
+    return findings
+
+
+def _clock(client: Client, found: greeting.Greeting) -> Finding:
+    assert found.date is not None
+    skew = client.clock.now() - found.date
+    says = (
+        f"our clock is {abs(skew).total_seconds():.0f}s {'ahead of' if skew > timedelta(0) else 'behind'} the server's"
+    )
+    if abs(skew) <= _SKEW:
+        return Finding("clock", OK, "our clock and the server's agree")
+    level = ERROR if abs(skew) > _TOO_MUCH else WARNING
+    return Finding("clock", level, says, "synchronize both by NTP: windows and metrics are judged by these clocks")
+
+
+def _advice(client: Client, error: errors.ApiError) -> str:
+    if error.status == 401:
+        return f"the credentials are not accepted: look at {client.config.source or 'the kubeconfig'}"
+    if error.status == 404:
+        return "autoscaling/v2 is missing there: hpad needs Kubernetes 1.23 or later"
+    if error.reason == "Certificate":
+        return "the certificate-authority of the kubeconfig does not fit the server"
+    if error.status == 0:
+        return f"look at the address {client.config.server}, the network between, and whether the server runs"
+    return "ask the administrator of the cluster"

@@ -1,0 +1,81 @@
+"""Metric sources: are they built, and do they answer what the HPAs ask?"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from hpad.adapter import AdapterError, Query
+from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
+from hpad.gather import contexts, fanout
+from hpad.kube import cluster, codec
+from hpad.kube.client import Client
+from hpad.model import goal, selector
+from hpad.model.hpa import HorizontalPodAutoscaler
+from hpad.model.key import Key
+from hpad.settings import Settings
+
+_MOST = 20
+_SECONDS = 10.0
+_EVERY_POD = selector.parse("")
+
+
+def decoded(items: Iterable[msgspec.Raw]) -> list[HorizontalPodAutoscaler]:
+    """The HPAs that can be read."""
+    found = []
+    for item in items:
+        try:
+            found.append(codec.hpa(item).value)
+        except codec.UndecodableError:
+            continue
+    return found
+
+
+def questions(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]]:
+    """One for each metric that HPAs name, up to a number; the pods asked about are all of the namespace."""
+    found: dict[tuple[str, str], tuple[Key, Query]] = {}
+    for hpa in hpas:
+        for spec in hpa.spec.metrics or ():
+            wanted = goal.compile(spec, hpa.metadata.namespace)
+            if wanted.flaw is None and len(found) < _MOST:
+                query = wanted.query
+                if query.type not in ("External", "Object"):
+                    query = msgspec.structs.replace(query, pods=_EVERY_POD)
+                found.setdefault((query.type, query.name), (hpa.metadata.key, query))
+    return list(found.values())
+
+
+async def check(client: Client, told: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
+    """A finding for each source that cannot be built, and for each metric that was asked for."""
+    asked = questions(hpas)
+    make = contexts.Contexts(client.clock, api=cluster.Api(client))
+    gatherer = fanout.Gatherer(told.sources, told.routes, contexts=make, period=told.sync_period.total_seconds())
+    await gatherer.start()
+    try:
+        found = [
+            Finding("sources", ERROR, error.message, "correct it in the configuration under `sources`")
+            for error in gatherer.problems().values()
+        ]
+        for key, query in asked:
+            (answer,) = await gatherer.gather(key, [query], deadline=_SECONDS)
+            found.append(_judged(key, query, answer))
+    finally:
+        await gatherer.aclose()
+    if told.sources and not asked:
+        says = "no HPA asks for a metric yet, so the sources were built, but not asked"
+        found.append(Finding("sources", NOTE, says, "ask by hand: hpad sources test"))
+    return found or [Finding("sources", OK, "no metric source is configured, and no HPA asks for one")]
+
+
+def _judged(key: Key, query: Query, answer: object) -> Finding:
+    metric = f'{query.type} metric "{query.name}" of {key}'
+    if isinstance(answer, AdapterError):
+        return Finding("sources", WARNING, f"{metric}: {answer.message}", _advice(answer))
+    return Finding("sources", OK, f"{metric} has an answer")
+
+
+def _advice(error: AdapterError) -> str:
+    return {
+        "spec": "correct the HPA",
+        "cluster": "look at the API that serves it: kubectl get apiservices",
+        "bug": "report it with the log of hpad run --log-level=debug",
+    }.get(error.blame, "look at the source, and at how it is configured")

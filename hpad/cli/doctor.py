@@ -1,0 +1,90 @@
+"""`hpad doctor`: would hpad do well here, and if not, what is to be done?"""
+
+import argparse
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from hpad import clock, logs, settings
+from hpad.cli import run as daemon
+from hpad.cli.checkup import rights, rivals, server, sources, store
+from hpad.cli.checkup.finding import ERROR, LEVELS, OK, WARNING, Finding
+from hpad.kube import client, config, errors
+
+_EPILOG = """\
+It takes the settings of `hpad run`, from the same places; run it as the same user, in the same place. It reads, asks
+what may be done (SelfSubjectAccessReview), and asks each metric that HPAs name once; it changes nothing.
+
+examples:
+  hpad doctor --config /etc/hpad/hpad.yaml
+  hpad doctor --kubeconfig ~/.kube/config -n shop
+  kubectl -n hpad exec deploy/hpad -- hpad doctor
+  hpad doctor -o json                  [{"check", "level", "says", "do"}]
+
+The exit status is 1 if there is an error: something without which hpad cannot do its work.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to argparse's subparsers."""
+    parser = commands.add_parser(
+        "doctor",
+        help="check configuration, cluster, rights, sources and rivals",
+        description="Check whether hpad would do well here, and say what to do if not.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    daemon.add_settings(parser)
+    parser.set_defaults(run=run, flags={})
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if there is no error."""
+    logs.configure("error", "text")
+    findings = asyncio.run(examine(lambda: daemon.read_settings(args)))
+    if args.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(findings)).decode())
+    else:
+        _print(findings)
+    return 1 if any(finding.level == ERROR for finding in findings) else 0
+
+
+async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
+    """All findings, in the order in which one would mend them; a check that needs another's success is left out."""
+    try:
+        told = read()
+    except settings.SettingsError as error:
+        return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
+    found = [Finding("configuration", OK, "the settings are good"), *await store.check(told)]
+    try:
+        where = await asyncio.to_thread(config.load, told.kubeconfig, told.context)
+    except config.ConfigError as error:
+        return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
+    async with client.Client(where, clock.SystemClock()) as api:
+        greeted = await server.check(api)
+        found += greeted
+        if not any(finding.check == "server" and finding.level == ERROR for finding in greeted):
+            found += [*await rights.check(api, told), *await _hpas(api, told)]
+    return found
+
+
+async def _hpas(api: client.Client, told: settings.Settings) -> list[Finding]:
+    try:
+        listed = await rivals.hpas(api, told)
+    except errors.ApiError as error:
+        says = f"HPAs cannot be listed, so neither rivals nor sources were looked for: {error.message}"
+        return [Finding("rivals", WARNING if told.manifests is not None else ERROR, says, "see the rights above")]
+    rivalry = await rivals.check(api, told, listed) if told.manifests is None else []
+    return [*rivalry, *await sources.check(api, told, sources.decoded(listed.items))]
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        print(f"{finding.level:<8} {finding.check:<14} {finding.says}")
+        if finding.do:
+            print(f"{'':<23} -> {finding.do}")
+    counts = {level: sum(finding.level == level for finding in findings) for level in reversed(LEVELS)}
+    print(", ".join(f"{count} {level}" for level, count in counts.items() if count))

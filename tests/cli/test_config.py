@@ -1,0 +1,103 @@
+"""`hpad config`: the schema says what the settings take, and `show` where they come from, but no secret."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpad import settings
+from hpad.cli import main, schema
+
+SAMPLE = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*(f"HPAD_{field.upper()}" for field in settings.PARSERS), "HPAD_CONFIG", "HPAD_RABBITMQ_URL"]:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_schema_knows_every_setting_and_no_other() -> None:
+    assert set(schema.forms()) == set(settings.PARSERS)
+
+
+def test_the_schemas_defaults_are_the_settings_own(tmp_path: Path) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(yaml.safe_dump({name: value for name, value in schema.defaults().items() if value is not None}))
+    assert settings.load(file, {}, {}) == settings.load(None, {}, {})
+
+
+def test_the_sample_fits_the_schema() -> None:
+    """As far as it goes without a validator: known names, right types, patterns."""
+    known = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+    for name, value in yaml.safe_load(SAMPLE.read_text()).items():
+        form = schema.forms()[name]
+        types = form.get("type", [])
+        if types:
+            allowed = tuple(known[each] for each in ([types] if isinstance(types, str) else types) if each != "null")
+            assert value is None or isinstance(value, allowed), name
+        if "pattern" in form and isinstance(value, str):
+            assert re.search(form["pattern"], value), name
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["config", "show", "-o", "json", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_each_setting_says_where_it_comes_from_and_secrets_stay_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(
+        "workers: 3\nsync_period: 20s\nfeature_gates: {HPAScaleToZero: true}\n"
+        "sources: {prom: {adapter: prometheus, url: 'http://me:hidden-password@prom', timeout: 3s}}\n"
+    )
+    monkeypatch.setenv("HPAD_SYNC_PERIOD", "10s")
+    monkeypatch.setenv("HPAD_RABBITMQ_URL", "http://me:hidden-password@rabbit")
+    found = shown(capsys, "--config", str(file), "--tolerance=0.2", "--feature-gates=HPAConfigurableTolerance=false")
+    assert found["workers"] == {"value": 3, "from": str(file)}
+    assert found["sync_period"] == {"value": "10s", "from": "HPAD_SYNC_PERIOD"}
+    assert found["tolerance"] == {"value": "0.2", "from": "--tolerance"}
+    assert found["listen"] == {"value": "127.0.0.1:8473", "from": "default"}
+    assert found["sources"]["from"] == f"{file}, HPAD_RABBITMQ_URL"
+    assert found["sources"]["value"]["prom"] == {"adapter": "prometheus", "url": "(not shown)", "timeout": "3s"}
+    assert "hidden-password" not in json.dumps(found)
+    assert main(["config", "show", "--config", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^workers +3  # .*hpad\.yaml$", text, re.MULTILINE)
+    assert "hidden-password" not in text
+
+
+def test_settings_that_are_not_good_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--workers=none"]) == 2
+    assert "--workers" in capsys.readouterr().err
+
+
+def test_an_old_name_tells_its_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(settings.RENAMED, "pace", "sync_period")
+    file = tmp_path / "hpad.yaml"
+    file.write_text("pace: 15s\n")
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.load(file, {"HPAD_PACE": "3s"}, {})
+    assert caught.value.problems == (
+        f"{file}: 'pace' is called 'sync_period' now",
+        "HPAD_PACE: 'pace' is called 'sync_period' now",
+    )
+
+
+def test_an_old_name_leads_to_one_that_is_there() -> None:
+    assert set(settings.RENAMED.values()) <= set(settings.PARSERS)
+    assert not set(settings.RENAMED) & set(settings.PARSERS)
+
+
+def test_the_version_for_bug_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert re.match(r"\d+\.\d+", found["version"])
+    assert {"aiohttp", "msgspec", "PyYAML"} <= set(found["packages"])
+    assert "pytest" not in found["packages"]

@@ -1,0 +1,210 @@
+"""`hpad doctor`, asked about API servers that are well, and about some that are not."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from hpad import settings
+from hpad.cli import doctor, main
+from hpad.cli.checkup import rights
+from hpad.cli.checkup.finding import Finding
+from hpad.lab.cluster import Cluster
+from hpad.model.election import Election
+from hpad.model.serving import Serving
+
+HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class ApiServer:
+    """As much of an API server as is asked: its version, clock, HPAs, Lease and what one may do."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.version = "v1.36.0"
+        self.skew = timedelta(0)
+        self.denied: set[tuple[str, str]] = set()
+        self.hpas: list[dict[str, Any]] = []
+        self.renewed: datetime | None = None
+        self.reviews = True
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await self.body(request)
+        date = format_datetime(datetime.now(UTC) + self.skew, usegmt=True)
+        if body is None:
+            status = {"kind": "Status", "status": "Failure", "message": "not here", "reason": "NotFound", "code": 404}
+            return web.json_response(status, status=404, headers={"Date": date})
+        return web.json_response(body, headers={"Date": date})
+
+    async def body(self, request: web.Request) -> Any:
+        match request.path:
+            case "/version":
+                return {"gitVersion": self.version}
+            case "/apis/autoscaling/v2":
+                return {"kind": "APIResourceList", "resources": []}
+            case path if path == HPAS:
+                return {"items": self.hpas, "metadata": {}}
+            case path if path == LEASE and self.renewed is not None:
+                return {"spec": {"renewTime": self.renewed.isoformat()}}
+            case path if path == REVIEWS and self.reviews:
+                review = await request.json()
+                asked = review["spec"]["resourceAttributes"]
+                full = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+                return {**review, "status": {"allowed": (asked["verb"], full) not in self.denied}}
+        return None
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    made = ApiServer()
+    runner = web.AppRunner(web.Application(), access_log=None)
+    runner.app.router.add_route("*", "/{path:.*}", made.answer)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = "http://{}:{}".format(*runner.addresses[0])
+    yield made
+    await runner.cleanup()
+
+
+def write_kubeconfig(folder: Path, url: str) -> Path:
+    file = folder / "kubeconfig"
+    cluster, user = {"name": "c", "cluster": {"server": url}}, {"name": "u", "user": {"token": "secret-token"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    head = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
+    file.write_text(json.dumps({**head, "clusters": [cluster], "users": [user], "contexts": [context]}))
+    return file
+
+
+async def found(folder: Path, url: str, **changes: Any) -> list[Finding]:
+    told = settings.Settings(kubeconfig=str(write_kubeconfig(folder, url)), **changes)
+    async with asyncio.timeout(20):
+        return await doctor.examine(lambda: told)
+
+
+def bad(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.level in ("warning", "error")]
+
+
+def hpa(manager: str, ago: timedelta, **spec: Any) -> dict[str, Any]:
+    entry = {"manager": manager, "operation": "Update", "subresource": "status"}
+    time = (datetime.now(UTC) - ago).isoformat(timespec="seconds").replace("+00:00", "Z")
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {
+        "metadata": {"name": "web", "namespace": "shop", "uid": "1", "managedFields": [{**entry, "time": time}]},
+        "spec": {"scaleTargetRef": ref, "maxReplicas": 3, **spec},
+        "status": {},
+    }
+
+
+async def test_all_is_well(server: ApiServer, tmp_path: Path) -> None:
+    server.hpas = [hpa("hpad", timedelta(seconds=10)), hpa("kube-controller-manager", timedelta(hours=1))]
+    findings = await found(tmp_path, server.url)
+    assert bad(findings) == []
+    assert {"configuration", "server", "clock", "rights", "rivals", "store"} <= {each.check for each in findings}
+
+
+async def test_a_right_that_is_missing_is_named_with_what_breaks(server: ApiServer, tmp_path: Path) -> None:
+    server.denied = {("list", "pods"), ("update", "deployments/scale"), ("list", "deployments")}
+    missing = [finding for finding in await found(tmp_path, server.url) if finding.check == "rights"]
+    assert [(each.level, each.says.partition(":")[0]) for each in missing] == [
+        ("error", "may not list pods in all namespaces"),
+        ("note", "may not list deployments.apps in all namespaces"),
+        ("warning", "may not update deployments/scale.apps in all namespaces"),
+        ("warning", "may not list pods.metrics.k8s.io in all namespaces"),
+    ]
+    assert all("config/rbac.yaml" in each.do for each in missing)
+
+
+async def test_a_server_that_does_not_say_what_one_may_do(server: ApiServer, tmp_path: Path) -> None:
+    server.reviews = False
+    (finding,) = bad(await found(tmp_path, server.url))
+    assert (finding.check, finding.level) == ("rights", "warning")
+
+
+@pytest.mark.parametrize(("ahead", "level"), [(0, "ok"), (10, "warning"), (-10, "warning"), (120, "error")])
+async def test_clocks_that_differ(server: ApiServer, tmp_path: Path, ahead: int, level: str) -> None:
+    server.skew = timedelta(seconds=ahead)
+    (finding,) = [finding for finding in await found(tmp_path, server.url) if finding.check == "clock"]
+    assert finding.level == level
+    assert ("behind" in finding.says) == (ahead > 0)
+
+
+async def test_another_writer_of_the_same_hpas_is_named(server: ApiServer, tmp_path: Path) -> None:
+    server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
+    (finding,) = bad(await found(tmp_path, server.url))
+    assert (finding.check, finding.level) == ("rivals", "error")
+    assert "kube-controller-manager has written the status of shop/web" in finding.says
+    assert "-horizontal-pod-autoscaler-controller" in finding.do
+
+
+async def test_a_controller_manager_at_work_is_worth_a_note(server: ApiServer, tmp_path: Path) -> None:
+    server.renewed = datetime.now(UTC)
+    notes = [finding for finding in await found(tmp_path, server.url) if finding.check == "rivals"]
+    assert [finding.level for finding in notes] == ["note", "ok"]
+
+
+async def test_a_metric_without_an_answer_and_a_source_that_is_none(server: ApiServer, tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.yaml"
+    numbers.write_text("depth: 3\n")
+    target = {"type": "Value", "value": "10"}
+    metrics = [
+        {"type": "External", "external": {"metric": {"name": name}, "target": target}} for name in ("depth", "no")
+    ]
+    server.hpas = [hpa("hpad", timedelta(0), metrics=metrics)]
+    sources = (
+        settings.SourceSettings(name="file", adapter="static", settings={"file": str(numbers)}),
+        settings.SourceSettings(name="none", adapter="no-such-adapter"),
+    )
+    routes = (settings.Route(match=settings.Match(), source="file"),)
+    findings = await found(tmp_path, server.url, sources=sources, routes=routes)
+    levels = {finding.says.partition(" of ")[0]: finding.level for finding in findings if finding.check == "sources"}
+    assert levels.pop('External metric "depth"') == "ok"
+    assert levels.pop('External metric "no"') == "warning"
+    (broken,) = levels
+    assert (levels[broken], "no-such-adapter" in broken) == ("error", True)
+
+
+async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    finding = (await found(tmp_path, "http://127.0.0.1:9"))[-1]
+    assert (finding.check, finding.level) == ("server", "error")
+    assert "http://127.0.0.1:9" in finding.do
+
+
+async def test_a_store_that_cannot_be_written(server: ApiServer, tmp_path: Path) -> None:
+    store = settings.StoreSettings(kind="sqlite", path=tmp_path / "none" / "history.db")
+    (finding,) = bad(await found(tmp_path, server.url, store=store))
+    assert (finding.check, finding.level) == ("store", "error")
+
+
+def test_the_rights_follow_the_settings() -> None:
+    quiet = {str(need.right) for need in rights.needs(settings.Settings(dry_run=True), "default")}
+    assert not any(right.startswith(("update", "patch", "create")) for right in quiet)
+    told = settings.Settings(namespaces=("shop",), election=Election(enabled=True), serving=Serving(review=True))
+    wanted = {str(need.right) for need in rights.needs(told, "default")}
+    assert "update leases.coordination.k8s.io hpad in namespace kube-system" in wanted
+    assert "create tokenreviews.authentication.k8s.io in all namespaces" in wanted
+    assert "list pods in namespace shop" in wanted
+
+
+def test_settings_that_are_not_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "-o", "json", "--workers=none", "--tolerance=7"]) == 1
+    findings = json.loads(capsys.readouterr().out)
+    assert [(each["check"], each["level"]) for each in findings] == [("configuration", "error")] * 2
+    assert "--workers" in findings[0]["says"]
+
+
+async def test_the_embedded_cluster_is_in_good_health(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with Cluster() as cluster:
+        kubeconfig = write_kubeconfig(tmp_path, cluster.url)
+        status = await asyncio.to_thread(main, ["doctor", "--kubeconfig", str(kubeconfig)])
+    text = capsys.readouterr().out
+    assert status == 0, text
+    assert "secret-token" not in text
