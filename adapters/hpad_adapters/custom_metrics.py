@@ -39,6 +39,12 @@ class _Group(msgspec.Struct, frozen=True, rename="camel"):
     versions: tuple[_Version, ...] = ()
     preferred_version: _Version | None = None
 
+    @property
+    def offered(self) -> list[str]:
+        """Its versions as "group/version", the preferred one first."""
+        named = [each.group_version for each in (self.preferred_version, *self.versions) if each is not None]
+        return list(dict.fromkeys(named))
+
 
 class _Groups(msgspec.Struct, frozen=True):
     groups: tuple[_Group, ...] = ()
@@ -107,26 +113,44 @@ class CustomMetrics:
         )
 
     async def _plural(self, reference: CrossVersionObjectReference) -> str:
-        """The resource of a kind, by discovery; kept, since it does not change."""
-        version, kind = reference.api_version or "v1", reference.kind
-        if (version, kind) not in self._plurals:
-            root = "/apis" if "/" in version else "/api"
-            answer = await self._reader.read(f"{root}/{version}", {}, _RESOURCES)
-            found = [each.name for each in answer.resources if each.kind == kind and "/" not in each.name]
-            if not found:
-                raise fetch_failed(_API, f'no matches for kind "{kind}" in version "{version}"')
-            self._plurals[version, kind] = found[0]
-        return self._plurals[version, kind]
+        """The resource of a kind, by discovery; kept, since it does not change.
+
+        As in Kubernetes the version in a reference does not matter, the group does.
+        """
+        version, slash, _ = reference.api_version.partition("/")
+        group, kind = version if slash else "", reference.kind
+        if (group, kind) not in self._plurals:
+            self._plurals[group, kind] = await self._found(group, kind)
+        return self._plurals[group, kind]
+
+    async def _found(self, group: str, kind: str) -> str:
+        for root in await self._roots(group):
+            answer = await self._reader.read(root, {}, _RESOURCES)
+            for each in answer.resources:
+                if each.kind == kind and "/" not in each.name:
+                    return each.name
+        what = f"{kind}.{group}" if group else kind
+        text = f'unable to map kind {what} to resource: no matches for kind "{kind}" in group "{group}"'
+        raise AdapterError(fetch_failed(_API, text).message, "spec")
+
+    async def _roots(self, group: str) -> list[str]:
+        """Where the resources of a group are listed, those of its preferred version first; [] for an unknown group."""
+        if not group:
+            return ["/api/v1"]
+        found = await self._group(group)
+        return [] if found is None else [f"/apis/{version}" for version in found.offered]
+
+    async def _group(self, name: str) -> _Group | None:
+        answer = await self._reader.read("/apis", {}, _GROUPS)
+        return next((each for each in answer.groups if each.name == name), None)
 
     async def _preferred_version(self) -> str:
         """The version that the server prefers among those spoken here; kept once there is one."""
         if self._version is None:
-            answer = await self._reader.read("/apis", {}, _GROUPS)
-            group = next((each for each in answer.groups if each.name == _GROUP), None)
+            group = await self._group(_GROUP)
             if group is None:
                 raise fetch_failed(_API, f"no custom metrics API ({_GROUP}) registered")
-            offered = [each.group_version for each in (group.preferred_version, *group.versions) if each is not None]
-            spoken = [version for version in offered if version in _VERSIONS]
+            spoken = [version for version in group.offered if version in _VERSIONS]
             if not spoken:
                 raise fetch_failed(_API, "no known available metric versions found")
             self._version = spoken[0]

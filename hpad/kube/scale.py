@@ -87,9 +87,7 @@ class Scales:
         cache = self._cache(ref)
         if cache is not None:
             return cache.kind.resource.object(Key(namespace, ref.name), "scale")
-        found = await self._discovery.resolve(ref.api_version, ref.kind)
-        if not found.has_scale:
-            raise errors.ApiError(404, "NotFound", errors.NO_RESOURCE)
+        found = await self._discovery.resolve(ref.api_version, ref.kind)  # without a scale too: the server has the word
         return found.resource.object(Key(namespace if found.namespaced else "", ref.name), "scale")
 
     def _taken(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:

@@ -28,7 +28,9 @@ def groups(*versions: str, preferred: str | None = None) -> dict:
     group = {"name": "custom.metrics.k8s.io", "versions": spoken}
     if preferred:
         group["preferredVersion"] = {"groupVersion": f"custom.metrics.k8s.io/{preferred}", "version": preferred}
-    return {"kind": "APIGroupList", "groups": [{"name": "apps", "versions": []}, group]}
+    ingress = [{"groupVersion": f"networking.k8s.io/{version}", "version": version} for version in ("v1beta1", "v1")]
+    networking = {"name": "networking.k8s.io", "versions": ingress, "preferredVersion": ingress[1]}
+    return {"kind": "APIGroupList", "groups": [{"name": "apps", "versions": []}, networking, group]}
 
 
 def custom(*values: tuple[str, str], **more: object) -> dict:
@@ -113,6 +115,7 @@ async def test_the_window_is_the_servers(server):
     ("kind", "api_version", "path"),
     [
         ("Ingress", "networking.k8s.io/v1", "ingresses.networking.k8s.io/main/rps"),
+        ("Ingress", "networking.k8s.io/v9", "ingresses.networking.k8s.io/main/rps"),
         ("Service", "v1", "services/main/rps"),
         ("Namespace", "v1", "metrics/rps"),
     ],
@@ -178,13 +181,18 @@ async def test_an_api_that_is_added_later_is_found(server):
     assert isinstance(answer, PodSample)
 
 
-async def test_a_kind_that_does_not_exist(server):
-    server.answers["/apis/example.com/v1"] = {"resources": []}
-    query = testing.object_metric("rps", "Widget", "main", api_version="example.com/v1")
+@pytest.mark.parametrize(
+    ("api_version", "said"),
+    [
+        ("example.com/v1", 'Widget.example.com to resource: no matches for kind "Widget" in group "example.com"'),
+        ("v1", 'Widget to resource: no matches for kind "Widget" in group ""'),
+    ],
+)
+async def test_a_kind_that_does_not_exist(server, api_version, said):
+    server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
+    query = testing.object_metric("rps", "Widget", "main", api_version=api_version)
     [answer] = await CustomMetrics(Settings(), server.context).answer([query])
-    assert answer == AdapterError(
-        'unable to fetch metrics from custom metrics API: no matches for kind "Widget" in version "example.com/v1"'
-    )
+    assert answer == AdapterError(f"unable to fetch metrics from custom metrics API: unable to map kind {said}", "spec")
 
 
 async def test_several_values_for_one_object_and_none_for_pods_are_errors(server):

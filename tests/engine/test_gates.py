@@ -27,6 +27,11 @@ def test_a_negative_sum_is_reported_as_it_is() -> None:
     assert web.reconcile(series(-50, 20), after=15).proposals[0].current == "-30"
 
 
+def test_a_sum_beyond_an_int64_is_not_shared_among_the_replicas() -> None:
+    web = queue()
+    assert web.reconcile(series(2**53, 2**53), after=15).proposals[0].current == f"{2**63 - 1}m"
+
+
 @pytest.mark.parametrize("fixed", [True, False])
 def test_without_status_replicas_there_is_no_average(fixed: bool) -> None:
     web = Workload(

@@ -132,8 +132,11 @@ async def test_custom_kinds_are_discovered(script, cluster, recorded):
 
 
 @pytest.mark.parametrize(("kind", "api_version"), [("DaemonSet", "apps/v1"), ("ConfigMap", "v1")])
-async def test_a_kind_without_a_scale(script, cluster, recorded, kind, api_version):
+async def test_a_kind_without_a_scale_is_refused_by_the_server(script, cluster, recorded, kind, api_version):
+    """It knows what to say: for a custom kind that the object is not found, even where it is there."""
     serve_discovery(script, recorded)
+    answer = recorded(f"scale/{kind.lower()}_get_404")
+    script.on("GET", answer["request"]["path"], says(answer["body"], 404))
     error = await refused(cluster.read_scale("fix", ref(kind, "x", api_version)))
     assert error.message == "the server could not find the requested resource"
     assert error.status == 404

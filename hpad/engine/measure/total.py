@@ -21,7 +21,7 @@ def total(
         return Usage(ratio=quotient(float(used), float(goal.amount)), value=used, pods=ready)
     return Usage(
         ratio=quotient(float(used), float(goal.amount) * float(status_replicas)),
-        value=_share(used, status_replicas, gates),
+        value=_share(sample, used, status_replicas, gates),
         pods=status_replicas,
         total=used,
     )
@@ -40,8 +40,13 @@ def _sum(values: Sequence[int], average: bool, gates: Gates) -> int:
     return used
 
 
-def _share(used: int, replicas: int, gates: Gates) -> int | None:
-    """What is used for each replica, rounded up. With none there is no such number, but the original writes one."""
+def _share(sample: ObjectSample | ExternalSample, used: int, replicas: int, gates: Gates) -> int | None:
+    """What is used for each replica, rounded up. With none there is no such number, but the original writes one.
+
+    A sum of series that an int64 cannot hold is reported as it is: nobody knows what a share of it would be.
+    """
     if replicas == 0 and gates.HPAZeroStatusReplicas:
         return None
+    if isinstance(sample, ExternalSample) and float(used) >= float(MAX_INT64):
+        return MAX_INT64
     return ceil_int64(quotient(float(used), float(replicas)))
