@@ -136,9 +136,13 @@ async def test_a_pod_that_is_not_restarted_ends(start, until, code, phase_then):
 async def test_a_container_that_dies_is_restarted_and_counted(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["sh", "-c", "test -e again && exec sleep 1000; touch again; exit 1"]))
-    await until(lambda: is_ready(client.cluster, "p"))
-    (status,) = client.cluster.get("pods", "p")["status"]["containerStatuses"]
-    assert status["restartCount"] == 1
+    (status,) = await until(
+        lambda: [
+            status
+            for status in client.cluster.get("pods", "p")["status"].get("containerStatuses", [])
+            if status["restartCount"] == 1 and is_ready(client.cluster, "p")
+        ]
+    )
     assert status["lastState"]["terminated"]["exitCode"] == 1
 
 
