@@ -105,6 +105,7 @@ class Client:
                     waits += 1
                     await self.clock.sleep(min(error.retry_after, _LONGEST_WAIT_S))
                 else:
+                    self._suspect(error, who)
                     raise
 
     async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncGenerator[bytes, None]:
@@ -123,7 +124,13 @@ class Client:
         except errors.ApiError as error:
             if error.unknown_to_each_other:
                 self.config.identity.refuse(who, self.clock)
+            self._suspect(error, who)
             raise
+
+    def _suspect(self, error: errors.ApiError, who: Mapping[str, str]) -> None:
+        """With TLS 1.3 a server that refuses our certificate just hangs up: have it read anew for the next request."""
+        if self.config.certified and error.reason == errors.CUT:
+            self.config.identity.refuse(who, self.clock)
 
     @asynccontextmanager
     async def _answer(

@@ -225,6 +225,7 @@ def _from_kubeconfig(files: list[str], context: str | None) -> ClusterConfig:
         proxy=_proxy(configuration.host, configuration.proxy),
         namespace=source.namespace,
         source=f"{', '.join(files)}, context {source.context}",
+        certified=bool(configuration.cert_file),
     )
 
 

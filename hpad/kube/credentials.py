@@ -100,7 +100,7 @@ class ClusterConfig:
     """Where the API server is and how to speak to it.
 
     `server` is its URL without a slash at the end; `ssl` None for plain HTTP; `namespace` the one of the context, or of
-    the pod hpad runs in; `source` says where all this comes from.
+    the pod hpad runs in; `source` says where all this comes from; `certified`: a client certificate says who we are.
     """
 
     server: str
@@ -110,3 +110,4 @@ class ClusterConfig:
     proxy: str | None = None
     namespace: str = "default"
     source: str = ""
+    certified: bool = False

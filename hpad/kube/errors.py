@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 
 CERTIFICATE = "Certificate"
+CUT = "Cut"
 NO_RESOURCE = "the server could not find the requested resource"
 
 # What Kubernetes clients say where the answer is no Status object, by HTTP status code.
@@ -159,8 +160,8 @@ def border(server: str) -> Iterator[None]:
     except aiohttp.ClientHttpProxyError as error:
         raise ApiError(0, "Proxy", f"the proxy before {server} answered {error.status} {error.message}") from error
     except aiohttp.ServerDisconnectedError as error:
-        raise ApiError(0, "Connection", f"{server} closed the connection without an answer") from error
+        raise ApiError(0, CUT, f"{server} closed the connection without an answer") from error
     except ssl.SSLError as error:  # TLS 1.3: the server looks at our certificate after the handshake
         raise ApiError(0, CERTIFICATE, f"{server}: the TLS connection was refused: {error.reason}") from error
     except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-        raise ApiError(0, "Connection", f"the answer of {server} broke off ({type(error).__name__})") from error
+        raise ApiError(0, CUT, f"the answer of {server} broke off ({type(error).__name__})") from error

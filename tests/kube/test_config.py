@@ -402,6 +402,34 @@ async def test_client_certificates_and_a_private_authority(tmp_path, authority, 
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+async def test_a_client_certificate_that_is_refused_is_read_again(tmp_path, authority, clock):
+    """The server hangs up without a word; the next request comes with what lies in the files by then."""
+    first, second = trustme.CA(), trustme.CA()
+
+    def issued(ca):
+        mine = ca.issue_cert("hpad@example.org")
+        mine.cert_chain_pems[0].write_to_path(str(tmp_path / "hpad.crt"))
+        mine.private_key_pem.write_to_path(str(tmp_path / "hpad.key"))
+
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    second.configure_trust(server)
+    script = Script()
+    script.on("GET", PATH, says(b"known"))
+    await asyncio.to_thread(issued, first)
+    async with serving(script.handle, ssl_context=server) as port:
+        user = {"client-certificate": "hpad.crt", "client-key": "hpad.key"}
+        trust = {"certificate-authority-data": encoded(authority.cert_pem)}
+        url = f"https://127.0.0.1:{port}"
+        loaded = await load(kubeconfig(tmp_path / "k", server=url, user=user, cluster=trust))
+        async with Client(loaded, clock) as client:
+            await asyncio.to_thread(issued, second)
+            with pytest.raises(ApiError):
+                await client.request("GET", PATH)
+            assert await client.request("GET", PATH) == b"known"
+
+
 def test_certificates_that_cannot_be_used(tmp_path):
     path, https = tmp_path / "k", "https://127.0.0.1:1"
     (tmp_path / "ca.crt").write_text("nothing of the kind")
