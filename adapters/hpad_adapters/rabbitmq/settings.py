@@ -87,8 +87,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         with only_vhosts, only_queues it may say nothing else.
     patterns: what a metric's selector may say as queue_regex -> the regular expression; none: it may not.
     page_size, max_queues: of a list. More queues than that are an error, never a part of them.
-    on_missing_queue: a queue that does not exist, or a pattern without a match, is an error, zero, or "hold": an error
-        of the source rather than of the HPA. A field that the broker does not give is always an error.
+    on_missing_queue: a queue that does not exist, or a pattern without a match, is an error, so that replicas are held
+        or a fallback stands in ("hold" says the same), or zero. A field that the broker does not give is an error.
     on_stalled: what rates and drain_time are while messages wait and none is delivered: no answer, so that nothing is
         scaled down ("hold"), or a value that scales up ("up": as if the backlog came in each second; drain_time as if
         one message was delivered a rate_window).

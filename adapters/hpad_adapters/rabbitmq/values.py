@@ -1,4 +1,8 @@
-"""From queues to the values of a metric. What is missing is an error: no number is ever made up, least of all zero."""
+"""From queues to the values of a metric. What is missing is an error: no number is ever made up, least of all zero.
+
+Where the broker answered well and a queue has no such number, the error blames the question ("spec"): the broker must
+not pass for one that fails.
+"""
 
 import itertools
 import math
@@ -56,7 +60,8 @@ class Values:
         if rate is None:
             raise AdapterError(
                 f"the answer about {_named(queue, where)} has no {event}: nothing of "
-                "that kind has happened yet, or the broker keeps no rates (rates_mode, disable_metrics_collector)"
+                "that kind has happened yet, or the broker keeps no rates (rates_mode, disable_metrics_collector)",
+                "spec",
             )
         return backlog / rate if mode == "drain_time" else rate
 
@@ -70,7 +75,8 @@ class Values:
             return backlog * self._span.total_seconds() if wanted.mode == "drain_time" else backlog
         raise AdapterError(
             f"{_named(queue, where)} has stalled: {backlog:g} messages wait, and none was delivered in the last "
-            f"{_written(self._span)}, so that its {wanted.mode} says nothing (on_stalled)"
+            f"{_written(self._span)}, so that its {wanted.mode} says nothing (on_stalled)",
+            "spec",
         )
 
     def _rate(self, queue: Queue, event: str) -> float | None:
@@ -111,7 +117,7 @@ def _utilisation(queue: Queue, backlog: float, where: str) -> float:
 def _given(queue: Queue, field: str, where: str) -> float:
     value: float | None = getattr(queue, field)
     if value is None:
-        raise AdapterError(f"the answer about {_named(queue, where)} has no {field}")
+        raise AdapterError(f"the answer about {_named(queue, where)} has no {field}", lasting=True)
     return value
 
 
@@ -129,11 +135,10 @@ def _aggregated(how: str, values: Sequence[float]) -> tuple[int, ...]:
 
 
 def _missing(wanted: Wanted, absent: Sequence[str], where: str) -> AdapterError:
-    blame = "source" if wanted.on_missing_queue == "hold" else "spec"
     if absent:
-        return AdapterError(f'queue "{absent[0]}" does not exist in {where}', blame)
+        return AdapterError(f'queue "{absent[0]}" does not exist in {where}', "spec")
     pattern = wanted.pattern.pattern if wanted.pattern is not None else ""
-    return AdapterError(f'no queue matches "{pattern}" in {where}', blame)
+    return AdapterError(f'no queue matches "{pattern}" in {where}', "spec")
 
 
 def _named(queue: Queue, where: str) -> str:
