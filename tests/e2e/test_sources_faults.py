@@ -147,8 +147,9 @@ async def test_a_fallback_moves_replicas_and_hides_nothing(world: Any) -> None:
         await world.hpad(sources=(source("bad", "http-json", bad.url), confined))
         await world.until(lambda: world.replicas("deployments", "web") == 4)
         await world.until(lambda: world.replicas("deployments", "other") == 5)
-        status, reason, message = world.condition("web", "ExternalMetricFallbackActive")
-        assert (status, reason) == ("True", "FallbackActive")
+        await world.until(lambda: world.condition("web", "ExternalMetricFallbackActive")[0] == "True")
+        _, reason, message = world.condition("web", "ExternalMetricFallbackActive")
+        assert reason == "FallbackActive"
         assert "answers 503" in message or "keeps failing" in message
         await world.until(lambda: any(name == "FailedGetExternalMetric" for name, _ in world.events("web")))
         bad.kind = ""
