@@ -100,6 +100,11 @@ class HttpJson:
             for query, url in zip(queries, urls, strict=True)
         ]
 
+    def group(self, query: Query) -> str | None:
+        """A document is fetched once for all the numbers in it."""
+        url = self._url(query)
+        return None if isinstance(url, AdapterError) else url
+
     async def aclose(self) -> None:
         """Nothing to let go of: the session is hpad's."""
 
