@@ -6,7 +6,7 @@ import itertools
 import socket
 import struct
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -37,11 +37,13 @@ _numbers = itertools.count()
 class Broker:
     """What tests do with the server, through its management API as its administrator."""
 
-    def __init__(self, server: rabbitmq.RabbitMQServer, metrics_port: int, tls_port: int, folder: Path) -> None:
+    def __init__(self, server: rabbitmq.RabbitMQServer, extra: Sequence[int], folder: Path) -> None:
+        metrics_port, tls_port, amqps_port = extra
         self.server = server
         self.url = server.management_url
         self.metrics_url = f"http://127.0.0.1:{metrics_port}"
         self.tls_url = f"https://127.0.0.1:{tls_port}"
+        self.amqps_url = f"amqps://127.0.0.1:{amqps_port}"
         self.amqp_url = f"amqp://127.0.0.1:{server.amqp_port}"
         self.ca = str(folder / "ca.pem")
         self.client = str(folder / "client.pem")
@@ -116,22 +118,26 @@ def _quoted(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
-def _tls_configuration(folder: Path, port: int) -> tuple[str, ...]:
-    """A second port of the management API, which wants to see a certificate of our authority; its files."""
+def _tls_configuration(folder: Path, port: int, amqps_port: int) -> tuple[str, ...]:
+    """A second port of the management API, and one of AMQP, that want to see a certificate of our authority."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     served = authority.issue_cert("127.0.0.1", "broker.example.com")
     served.private_key_pem.write_to_path(folder / "key.pem")
     served.cert_chain_pems[0].write_to_path(folder / "cert.pem")
     authority.issue_cert("hpad").private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
+    options = {
+        "cacertfile": f"{folder}/ca.pem",
+        "certfile": f"{folder}/cert.pem",
+        "keyfile": f"{folder}/key.pem",
+        "verify": "verify_peer",
+        "fail_if_no_peer_cert": "true",
+    }
     return (
         "management.ssl.ip = 127.0.0.1",
         f"management.ssl.port = {port}",
-        f"management.ssl.cacertfile = {folder}/ca.pem",
-        f"management.ssl.certfile = {folder}/cert.pem",
-        f"management.ssl.keyfile = {folder}/key.pem",
-        "management.ssl.verify = verify_peer",
-        "management.ssl.fail_if_no_peer_cert = true",
+        f"listeners.ssl.local = 127.0.0.1:{amqps_port}",
+        *(f"{room}.{name} = {value}" for room in ("management.ssl", "ssl_options") for name, value in options.items()),
     )
 
 
@@ -142,7 +148,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(rabbitmq.ABSENT)
     many = [rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)]
     folder = tmp_path_factory.mktemp("rabbitmq")
-    metrics_port, tls_port = ports.free(2)
+    extra = metrics_port, tls_port, amqps_port = ports.free(3)
     server = rabbitmq.RabbitMQServer(
         users=(MONITOR, PLAIN, STRANGER),
         vhosts=VHOSTS,
@@ -151,11 +157,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         configuration=(
             "prometheus.tcp.ip = 127.0.0.1",
             f"prometheus.tcp.port = {metrics_port}",
-            *_tls_configuration(folder, tls_port),
+            *_tls_configuration(folder, tls_port, amqps_port),
         ),
     )
     asyncio.run(server.start())
-    yield Broker(server, metrics_port, tls_port, folder)
+    yield Broker(server, extra, folder)
     asyncio.run(server.stop())
     for port in (server.management_port, server.amqp_port):
         with pytest.raises(ConnectionRefusedError):

@@ -92,6 +92,19 @@ async def test_of_several_nodes_one_that_answers_is_taken(broker, source):
     assert answer.values == (0,)
 
 
+async def test_certificates_are_shown_and_checked(broker, source):
+    queue = await broker.declare()
+    given = {"url": broker.amqps_url, "ca": broker.ca, "cert": broker.client}
+    for named in ({}, {"server_name": "broker.example.com"}):
+        [answer] = await source(**given, **named).answer(ready(queue))
+        assert answer.values == (0,)
+    for wrong in ({"server_name": "other.example.com"}, {"ca": ""}):
+        [answer] = await source(**(given | wrong)).answer(ready(queue))
+        assert answer == AdapterError(
+            f"rabbitmq at {broker.amqps_url} has a certificate that is not trusted: configure ca"
+        )
+
+
 async def test_the_contract_is_kept(broker, source):
     queue = await broker.declare()
     answers = await testing.check_adapter(source(), ready(queue, "nowhere"))

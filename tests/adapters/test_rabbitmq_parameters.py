@@ -11,6 +11,7 @@ import pytest
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
 from hpad.lab.servers import ports
+from hpad.manifests.keda import configuration, scaledobject
 from hpad_adapters import rabbitmq
 
 pytestmark = pytest.mark.rabbitmq
@@ -302,3 +303,28 @@ async def test_a_node_that_hangs_up_is_passed_by_and_the_good_one_asked_first(br
     for _ in range(2):
         assert values(await asked(source, f"queue={queue}")) == (0,)
     assert len(stub.requests) == 1
+
+
+async def test_a_trigger_of_keda_asks_a_real_broker(broker, rabbit):
+    """The pattern means any part of a name, in any case, as in KEDA."""
+    for name, count in (("keda-ORDERS-1", 2), ("keda-orders-2", 3), ("keda-other", 5)):
+        await broker.declare("mine", name)
+        await broker.publish(name, count, "mine")
+    metadata = {"host": f"{broker.url}/mine", "queueName": "orders-", "useRegex": "true", "value": "20"}
+    found = scaledobject.convert(
+        {
+            "metadata": {"name": "worker"},
+            "spec": {
+                "scaleTargetRef": {"name": "worker"},
+                "triggers": [{"type": "rabbitmq", "metadata": {**metadata, "mode": "QueueLength"}}],
+            },
+        }
+    )
+    [(name, given)] = configuration.document([found])["sources"].items()
+    own = {key: value for key, value in given.items() if key not in ("adapter", "namespaces", "match")}
+    credentials = {"username": "monitor", "password": "m0nitor:pw/ü"}
+    source = rabbitmq.RabbitMQ(msgspec.convert(own | credentials, rabbitmq.Settings), rabbit)
+    [metric] = found.hpa["spec"]["metrics"]
+    answer = await asked(source, None, metric["external"]["metric"]["name"])
+    assert name == "rabbitmq-127.0.0.1"
+    assert sorted(values(answer)) == [2_000, 3_000]

@@ -8,6 +8,7 @@ extra `hpad[amqp]`. aiormq and not aio-pika, whose channels answer a second decl
 import asyncio
 import contextlib
 import importlib
+import ssl
 from typing import Any
 
 import yarl
@@ -138,6 +139,8 @@ def _refusal(library: Any, error: Exception, vhost: str) -> str:
         return f'does not let the user into vhost "{vhost}", or there is no such vhost'  # it closes instead of opening
     if isinstance(error, TimeoutError):
         return "did not answer in time"
+    if isinstance(error.__cause__ or error, ssl.SSLCertVerificationError):
+        return "has a certificate that is not trusted: configure ca"
     return f"cannot be reached over AMQP ({type(error).__name__})"
 
 

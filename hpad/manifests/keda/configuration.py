@@ -28,7 +28,8 @@ def document(converted: Iterable[Converted]) -> dict[str, Any]:
 def _settings_of(made: dict[str, dict[str, Any]], source: Source) -> dict[str, Any]:
     """Those of a source with the same adapter and settings, else of a new one, named after adapter and host."""
     wanted = {"adapter": source.adapter, **source.settings}
-    stem = "-".join(filter(None, (source.adapter, source.host.partition(".")[0])))
+    label = source.host.partition(".")[0]
+    stem = "-".join(filter(None, (source.adapter, source.host if label.isdigit() else label)))
     name, number = stem, 1
     while name in made:
         known = made[name]
