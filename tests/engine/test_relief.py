@@ -91,6 +91,16 @@ def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sampl
     assert target.fail_for(30, DOWN).scale_to == 7
 
 
+def test_a_failure_of_long_ago_does_not_count_when_terms_come_back():
+    """While an HPA has no terms nobody follows how its metrics fare."""
+    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:7"})
+    target.reconcile(DOWN)
+    agreed, target.annotations = target.annotations, {}
+    target.reconcile(world.series(30), after=15)
+    target.annotations = agreed
+    assert target.reconcile(DOWN, after=600).scale_to is None
+
+
 def test_the_largest_proposal_wins_beside_a_fallback():
     target = Agreed(QUEUE, RATE, replicas=3, annotations={terms.FALLBACK: "queue=replicas:4 after 0s"})
     assert target.reconcile(DOWN, world.series(60)).scale_to == 6

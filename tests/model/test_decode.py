@@ -199,6 +199,14 @@ def test_metadata_that_decisions_do_not_need_is_known() -> None:
     )
 
 
+def test_what_aliases_blow_up_is_not_written_out() -> None:
+    grown: list[Any] = ["x"]
+    for _ in range(60):
+        grown = [grown, grown]
+    for metadata in ({"name": "web", "labels": {"a": grown}}, {"name": grown}):
+        assert complaint(document(metadata=metadata)).endswith("Invalid value: […]: must be text")
+
+
 @pytest.mark.parametrize("moment", ["yesterday", "2026-01-02T03:04:05", 5])
 def test_a_time_needs_its_zone(moment: Any) -> None:
     assert 'such as "2026-01-02T03:04:05Z"' in complaint({**document(), "status": {"lastScaleTime": moment}})

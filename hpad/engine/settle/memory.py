@@ -23,7 +23,9 @@ def remembered(view: View, decision: Decision, *, rescaled: bool) -> History:
             ups = _remember(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
         else:
             downs = _remember(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
-    known = heard(view, decision.proposals) if view.terms and decision.proposals else history.heard
+    known = history.heard if view.terms else ()  # without terms nobody follows how metrics fare
+    if view.terms and decision.proposals:
+        known = heard(view, decision.proposals)
     return History(recommendations, ups, downs, known)
 
 
