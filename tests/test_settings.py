@@ -171,3 +171,23 @@ def test_what_is_wrong_with_a_source_is_named(line, complaint, tmp_path):
     file.write_text(f"sources:\n  mine:\n    adapter: static\n    {line}\n")
     with pytest.raises(settings.SettingsError, match=re.escape(complaint)):
         settings.load(file, {}, {})
+
+
+def test_histories_survive_where_it_fits() -> None:
+    def store(environ: dict[str, str], **flags: str) -> tuple[str, Path | None]:
+        told = settings.load(None, environ, {name: (f"--{name}", value) for name, value in flags.items()}).store
+        return told.kind, told.path
+
+    service, pod = {"STATE_DIRECTORY": "/var/lib/hpad:/var/lib/more"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert store({}) == ("memory", None)
+    assert store(service) == ("sqlite", Path("/var/lib/hpad/history.db"))
+    assert store(pod) == ("cluster", None)
+    assert store(service, leader_elect="true") == ("cluster", None)
+    assert store(service, store="memory") == ("memory", None)
+    assert store({}, store="sqlite:/tmp/h.db") == ("sqlite", Path("/tmp/h.db"))
+
+
+def test_a_store_that_makes_no_sense_is_named(tmp_path: Path) -> None:
+    assert "path is missing" in problem(tmp_path, "store: {kind: sqlite}")
+    assert "means nothing to the kind cluster" in problem(tmp_path, "store: {kind: cluster, path: /x}")
+    assert "'redis' is not one of memory, sqlite, cluster" in problem(tmp_path, "store: redis")
