@@ -58,7 +58,10 @@ class Controller:
         self._workers = workers
         self._free = asyncio.Semaphore(workers)
         self._owner = owner
-        self._queue = DelayingQueue(clock, telemetry.queue)
+        self._rising: set[Key] = set()
+        """Those that were scaled up the last time. When there is more to do than can be done they go first: capacity
+        that comes late costs more than capacity that leaves late."""
+        self._queue = DelayingQueue(clock, telemetry.queue, hurried=self._rising.__contains__, patience=period)
         self._observer = Observer(source, self._queue, clock, period, self._forget)
         self._dispatcher: asyncio.Task[None] | None = None
         self._turns: dict[Key, asyncio.Task[Ending]] = {}
@@ -76,7 +79,7 @@ class Controller:
             self._workers = workers
             self._free = asyncio.Semaphore(workers)
         if period != self._period:
-            self._period = period
+            self._period = self._queue.patience = period
             self._observer.retune(period)
 
     async def stop(self, seconds: float) -> None:
@@ -152,11 +155,12 @@ class Controller:
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._period * _DEADLINE):
-                await self._reconciler.reconcile(hpa, slot)
+                settlement = await self._reconciler.reconcile(hpa, slot)
         except TimeoutError:
             self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
             self._log.error("reconcile took too long and was given up", hpa=str(key))
             return Ending.LATE
+        (self._rising.add if settlement.action == "scale_up" else self._rising.discard)(key)
         return Ending.DONE
 
     def _report_bug(self, key: Key) -> None:
@@ -183,6 +187,7 @@ class Controller:
         turn = self._turns.get(key)
         if turn is not None:
             turn.cancel()
+        self._rising.discard(key)
         self._observer.forget(key)
         self._reconciler.forget(key)
 
