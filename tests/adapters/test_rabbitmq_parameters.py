@@ -310,7 +310,7 @@ async def test_a_trigger_of_keda_asks_a_real_broker(broker, rabbit):
     for name, count in (("keda-ORDERS-1", 2), ("keda-orders-2", 3), ("keda-other", 5)):
         await broker.declare("mine", name)
         await broker.publish(name, count, "mine")
-    metadata = {"host": f"{broker.url}/mine", "queueName": "orders-", "useRegex": "true", "value": "20"}
+    metadata = {"host": f"{broker.url}/mine", "queueName": "eda-orders-", "useRegex": "true", "value": "20"}
     found = scaledobject.convert(
         {
             "metadata": {"name": "worker"},
