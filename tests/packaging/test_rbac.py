@@ -126,6 +126,8 @@ class Gatekeeper:
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         headers = {name: value for name, value in request.headers.items() if name != "Host"}
+        if request.path == "/apis":
+            headers["Accept"] = "application/json"  # groups are added below, to the plain form of discovery
         url = f"{self._upstream}{request.raw_path}"
         async with self._session.request(
             request.method, url, headers=headers, data=await request.read() or None
