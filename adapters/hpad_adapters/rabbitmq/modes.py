@@ -37,7 +37,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     vhost: one, or a list; "*" with a queue_regex is all that the user may see.
     mode: messages, ready, unacked (counts); publish_rate, deliver_rate, ack_rate (a second); drain_time (seconds until
         the queue is empty at the rate of delivery); consumers; utilisation (the share of time in which no consumer
-        could take another message, 0 to 1: it grows when consumers are too few).
+        could take another message, 0 to 1: it grows when consumers are too few). Counts are as of now; the others come
+        from the broker's statistics, which are five seconds old, those of a new queue ten.
     include_unacked: false leaves out, of messages and drain_time, what consumers hold already.
     aggregate: of several queues: sum, max, avg or min; without it sum, or max for drain_time and utilisation.
     on_missing_queue, on_stalled: as those of the source, for this metric.
