@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 _REFUSED = frozenset({403, 404})
 _NO_STREAMING = frozenset({400, 405, 422})  # what servers answer that know no streaming lists, or have them turned off
-_AT_ONCE = 64  # objects of a page that are read before others get their turn: some 5 ms
+_AT_ONCE = 64  # objects of a page that are read before others get their turn: a millisecond or two
 _REFUSALS = 3  # failures of a watch to start, until a list is tried instead
 _ABSENCES = 2  # times in a row that nobody answered: who answers next may remember another history
 
