@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +36,17 @@ def vectors() -> Any:
 def shared() -> Path:
     """The folder that holds vectors/ and fixtures/."""
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """A command that sets up its logs leaves them on a standard error that is closed when its test ends."""
+    configured, before = structlog.is_configured(), structlog.get_config()
+    yield
+    if configured:
+        structlog.configure(**before)
+    else:
+        structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)
