@@ -73,6 +73,7 @@ class Cluster:
         }
         self._scales = scale.Scales(client, self.targets, max_staleness)
         self._max_staleness = max_staleness
+        self._namespaces = tuple(namespaces)
         self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]
         self._running: list[Cache[HorizontalPodAutoscaler] | PodCache | Cache[codec.Target]] = [self.pods]
         self._group: asyncio.TaskGroup | None = None
@@ -126,8 +127,9 @@ class Cluster:
     async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         """The target's scale, without a request where the target is watched; raises errors.ApiError.
 
-        Also raises it, so that nothing is decided, where what else a decision needs is too old.
+        Also raises it, so that nothing is decided, where what else a decision needs is too old, or is not watched.
         """
+        self._require_watched(namespace)
         self.follow((ref,))
         self._require_fresh(namespace)
         return await self._scales.read(namespace, ref)
@@ -148,6 +150,13 @@ class Cluster:
         if self.hpas.get(written.metadata.key) is not None:
             self.hpas.offer(written.metadata.key, written)
         return written
+
+    def _require_watched(self, namespace: str) -> None:
+        """HPAs from elsewhere may be of any namespace; without its pods they would be taken to have none."""
+        if self._namespaces and namespace not in self._namespaces:
+            watched = ", ".join(self._namespaces)
+            message = f'hpad does not watch the namespace "{namespace}": its setting `namespaces` names {watched}'
+            raise errors.ApiError(0, "NotWatched", message)
 
     def _require_fresh(self, namespace: str) -> None:
         now = self.clock.monotonic()

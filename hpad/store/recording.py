@@ -1,19 +1,23 @@
 """The flight recorder: each reconcile's inputs and outputs on disk, readable by `hpad replay`.
 
 A file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is one whole scenario: it grows by a step per
-reconcile, in place, and is complete after every one of them. After a day's worth of steps the next line begins, with
-the history as it is then.
+reconcile, in place, and is complete after every one of them. The next line begins, with the history as it is then,
+after a day's worth of steps, where a step does not follow from the last one (an HPA made anew, a break, a clock that
+was set), and where a step could not be written (to a file that somebody took away, say).
 """
 
 import asyncio
+import os
 from collections import deque
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import structlog
 
 from hpad.clock import Clock
 from hpad.model import snapshot
+from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscalerSpec
 from hpad.model.key import Key
 from hpad.store import scenario
@@ -28,12 +32,14 @@ class RecordError(Exception):
 
 
 class _File(msgspec.Struct):
-    """A file being written, and the scenario at its end."""
+    """A file being written, the scenario at its end (no steps: none to go on with), and what was left by its last."""
 
     path: Path
     scenarios: int = 0
     steps: int = 0
+    uid: str = ""
     spec: HorizontalPodAutoscalerSpec | None = None
+    history: History | None = None
 
 
 class Journal:
@@ -92,16 +98,20 @@ class Journal:
         if file is None:
             name = f"{key.namespace}.{key.name}.{self._started}.jsonl"
             file = self._files[key] = _File(self._folder / name)
-        if file.steps in (0, _LONGEST):
+        hpa, steps, file.steps = done.view.hpa, file.steps, 0
+        if steps in (0, _LONGEST) or done.view.history != file.history or hpa.metadata.uid != file.uid:
             self._begin(file, done)
         else:
             self._grow(file, done)
-        file.spec = done.view.hpa.spec
+            file.steps = steps + 1
+        file.uid, file.spec, file.history = hpa.metadata.uid, hpa.spec, done.settlement.history
 
     def _begin(self, file: _File, done: scenario.Reconciled) -> None:
         head = msgspec.json.encode(scenario.head(done, f"{file.path.stem}-{file.scenarios}"))
         step = msgspec.json.encode(scenario.step(done, new_spec=False))
-        with file.path.open("ab") as out:
+        with file.path.open("a+b") as out:
+            if _is_cut(out):
+                out.write(b"\n")
             out.write(head[:-1] + b',"steps":[' + step + _TAIL)
         file.scenarios, file.steps = file.scenarios + 1, 1
 
@@ -109,6 +119,13 @@ class Journal:
         """Put the step where the line's end was: one write, so that a reader sees the line whole."""
         step = msgspec.json.encode(scenario.step(done, new_spec=done.view.hpa.spec != file.spec))
         with file.path.open("r+b") as out:
-            out.seek(-len(_TAIL), 2)
+            out.seek(-len(_TAIL), os.SEEK_END)
             out.write(b"," + step + _TAIL)
-        file.steps += 1
+
+
+def _is_cut(out: BinaryIO) -> bool:
+    """Whether the last line of the file has no end, since a step was written in part."""
+    if not out.tell():
+        return False
+    out.seek(-1, os.SEEK_END)
+    return out.read(1) != b"\n"

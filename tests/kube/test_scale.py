@@ -223,6 +223,13 @@ async def test_what_has_not_been_heard_of_for_too_long_is_not_decided_on(script,
     assert error.message == "nothing has been heard of pods for more than 1m0s: too long to decide"
 
 
+async def test_an_hpa_of_a_namespace_that_is_not_watched_says_so(client, clock):
+    """A file may name any namespace; no pods would pass for a target that has none."""
+    narrow = Cluster(client, clock, pace=QUICK, namespaces=("shop", "bank"), watch_hpas=False)
+    error = await refused(narrow.read_scale("fix", ref("Deployment")))
+    assert error.message == 'hpad does not watch the namespace "fix": its setting `namespaces` names shop, bank'
+
+
 async def test_a_kind_that_may_not_be_listed_is_asked_for_one_by_one(script, cluster, running, recorded):
     forbidden = failure(403, "Forbidden", "replicasets.apps is forbidden")
     script.on("GET", DEPLOYMENTS + "?watch", hangs)

@@ -1,5 +1,6 @@
 """The flight recorder: whole lines at any moment, and a replay that decides the same."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -113,6 +114,39 @@ def test_a_long_record_goes_on_in_the_next_line_with_its_history(
     for each in written:
         expected = [step.pop("expect") for step in each["steps"]]
         assert replay.replay(each)["steps"] == expected
+
+
+def test_what_does_not_follow_from_the_last_step_begins_anew(tmp_path: Path) -> None:
+    """As an HPA made anew under its name, or a history that was judged after a break."""
+    done = [*life(LIFE[:3]), *life(LIFE[1:5])]
+    written = record(tmp_path, done)
+    assert [len(each["steps"]) for each in written] == [3, 4]
+    for each in written:
+        expected = [step.pop("expect") for step in each["steps"]]
+        assert replay.replay(each)["steps"] == expected
+
+
+def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    done = life(LIFE)
+
+    async def main() -> None:
+        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        await journal.start()
+        file = tmp_path / "shop.web.20260101T000000Z.jsonl"
+        for turn, each in enumerate(done):
+            journal.note(each)
+            for _ in range(200):
+                await asyncio.to_thread(lambda: None)
+            if turn == 1:
+                file.unlink()
+        await journal.stop()
+
+    virtual.run(main())
+    (file,) = tmp_path.iterdir()
+    (written,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(written["steps"]) == len(done) - 3
+    expected = [step.pop("expect") for step in written["steps"]]
+    assert replay.replay(written)["steps"] == expected
 
 
 def test_annotations_are_left_out(tmp_path: Path) -> None:
