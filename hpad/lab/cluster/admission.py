@@ -9,7 +9,7 @@ import msgspec
 
 from hpad.lab.cluster import errors, events
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
-from hpad.model import conversion, decode, defaults, fields, hpa, meta, validation
+from hpad.model import conversion, decode, defaults, fields, fixedwidth, hpa, meta, validation
 from hpad.model.conversion import v1
 
 _FILLED: Final = {"v1": defaults.with_minimum_and_metrics, "v2": defaults.defaulted}
@@ -44,9 +44,10 @@ def admit_status(resource: Resource, obj: Object) -> Object:
         for name, count in counts.items()
         if count < 0
     ]
+    _check_int32(obj.get("status") or {})
     if faults:
         raise _refusal((obj.get("metadata") or {}).get("name", ""), faults)
-    return {**stored, "status": hpa.to_builtins(status)}
+    return {**stored, "status": hpa.to_builtins(_as_kept(status))}
 
 
 def present(resource: Resource, obj: Object, version: str) -> Object:
@@ -72,6 +73,30 @@ def unknown_fields(resource: Resource, obj: Object) -> list[str]:
 def empty_status() -> Object:
     """The status of an HPA that no controller has seen yet."""
     return dict(hpa.to_builtins(hpa.HorizontalPodAutoscalerStatus()))
+
+
+def _as_kept(status: hpa.HorizontalPodAutoscalerStatus) -> hpa.HorizontalPodAutoscalerStatus:
+    """What is left of it in storage: an empty list becomes null, the time of a rescale loses its fraction."""
+    scaled = status.last_scale_time
+    return msgspec.structs.replace(
+        status,
+        current_metrics=status.current_metrics or None,
+        last_scale_time=None if scaled is None else scaled.replace(microsecond=0),
+    )
+
+
+def _check_int32(value: Any, path: str = "status") -> None:
+    """Raises ApiError 400 for a number that no int32 of the API holds; quantities are text."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if name != "observedGeneration":
+                _check_int32(each, f"{path}.{name}")
+    elif isinstance(value, list):
+        for each in value:
+            _check_int32(each, path)
+    elif isinstance(value, int) and not fixedwidth.MIN_INT32 <= value <= fixedwidth.MAX_INT32:
+        what = f"json: cannot unmarshal number {value} into Go struct field {path} of type int32"
+        raise errors.bad_request(f'{hpa.KIND} in version "v2" cannot be handled as a {hpa.KIND}: {what}')
 
 
 def _decoded(obj: Object) -> hpa.HorizontalPodAutoscaler:

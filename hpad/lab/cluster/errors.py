@@ -72,6 +72,12 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def internal(message: str) -> ApiError:
+    """500, with what went wrong inside as its one cause."""
+    details = {"causes": [{"message": message}]}
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}", details=details)
+
+
 def unknown_resource() -> ApiError:
     return ApiError(404, "NotFound", UNKNOWN, details={})
 

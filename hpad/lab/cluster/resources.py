@@ -47,6 +47,11 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
+    def is_custom(self) -> bool:
+        """Whether it is one that a CustomResourceDefinition would bring, as its group shows."""
+        return "." in self.group and not self.group.endswith(".k8s.io")
+
+    @property
     def api_version(self) -> str:
         """The apiVersion objects are stored in, e.g. `apps/v1`."""
         return self.group_version(self.versions[0])
@@ -126,7 +131,7 @@ BUILT_IN = (
     PODS,
     NAMESPACES,
     REPLICATION_CONTROLLERS,
-    Resource("", ("v1",), "configmaps", "ConfigMap", short_names=("cm",), has_status=False),
+    Resource("", ("v1",), "configmaps", "ConfigMap", short_names=("cm",), has_status=False, has_generation=False),
     EVENTS,
     Resource("", ("v1",), "services", "Service", short_names=("svc",), categories=("all",)),
     DEPLOYMENTS,

@@ -4,15 +4,18 @@ from typing import Any
 
 from hpad.lab.cluster import errors, selectors, strategy
 from hpad.lab.cluster.resources import Object, Resource, ScalePaths
+from hpad.model import fixedwidth
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def read(resource: Resource, obj: Object) -> Object:
     """The Scale of an object; raises ApiError 404 for a kind without one."""
-    paths = _paths(resource)
+    paths = _paths(resource, obj)
     metadata = {name: obj["metadata"][name] for name in _SHOWN if name in obj["metadata"]}
-    replicas = selectors.read_path(obj, paths.spec) or 0
+    replicas = selectors.read_path(obj, paths.spec)
+    if replicas is None and resource.is_custom:
+        raise errors.internal(f'the spec replicas field "{paths.spec}" does not exist')
     status: Object = {"replicas": selectors.read_path(obj, paths.status) or 0}
     selector = selectors.written(selectors.read_path(obj, paths.selector)) if paths.selector else ""
     if selector:
@@ -31,16 +34,13 @@ def applied(resource: Resource, old: Object, body: Object) -> Object:
 
     The resourceVersion of the Scale, when it has one, is the object's, for the store to compare.
     """
-    paths = _paths(resource)
+    paths = _paths(resource, old)
     metadata = body.get("metadata") or {}
     strategy.check_identity(resource, metadata, old)
     replicas = (body.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise errors.bad_request(f'Scale in version "v1" cannot be handled as a Scale: spec.replicas: {replicas!r}')
-    name = old["metadata"]["name"]
-    if replicas < 0:
-        cause = errors.wrong("spec.replicas", replicas, "must be greater than or equal to 0")
-        raise errors.invalid("Scale", "autoscaling", name, [cause])
+    _check_range(resource, old["metadata"]["name"], replicas)
     held = dict(old["metadata"])
     held["resourceVersion"] = metadata.get("resourceVersion") or held["resourceVersion"]
     if resource.has_generation and selectors.read_path(old, paths.spec) != replicas:
@@ -48,7 +48,22 @@ def applied(resource: Resource, old: Object, body: Object) -> Object:
     return {**_with_value(old, paths.spec.strip(".").split("."), replicas), "metadata": held}
 
 
-def _paths(resource: Resource) -> ScalePaths:
+def _check_range(resource: Resource, name: str, replicas: int) -> None:
+    if replicas > fixedwidth.MAX_INT32:
+        what = f"json: cannot unmarshal number {replicas} into Go struct field ScaleSpec.spec.replicas of type int32"
+        raise errors.bad_request(f'Scale in version "v1" cannot be handled as a Scale: {what}')
+    if replicas < 0 and resource.is_custom:
+        cause = errors.wrong(".spec.replicas", replicas, "should be a non-negative integer")
+        raise errors.invalid(resource.kind, resource.group, name, [cause])
+    if replicas < 0:
+        cause = errors.wrong("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise errors.invalid("Scale", "autoscaling", name, [cause])
+
+
+def _paths(resource: Resource, obj: Object) -> ScalePaths:
+    """Of a custom kind without a scale the server says that the object is not there, even where it is."""
+    if resource.scale is None and resource.is_custom:
+        raise errors.not_found(resource, obj["metadata"]["name"])
     if resource.scale is None:
         raise errors.unknown_resource()
     return resource.scale

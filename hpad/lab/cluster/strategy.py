@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from hpad.lab.cluster import admission, errors, selectors
+from hpad.lab.cluster import admission, errors, rules, selectors
 from hpad.lab.cluster.resources import HPAS, NAMESPACES, Object, Resource
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -179,7 +179,8 @@ def _default_pod_spec(spec: dict[str, Any]) -> None:
 def check(resource: Resource, obj: Object) -> None:
     """Raises ApiError 422 that lists every field at fault."""
     name = obj["metadata"].get("name", "")
-    causes = list(_name_causes(name))
+    causes = [] if rules.names_itself(resource) else list(_name_causes(name))
+    causes += rules.causes(resource, obj)
     if resource.kind in _WORKLOADS:
         causes += _workload_causes(obj)
     if resource.kind == "Pod" and not (obj.get("spec") or {}).get("containers"):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from hpad import clock as clocks
-from hpad.lab.cluster import admission, errors, patches, scale, selectors, strategy
+from hpad.lab.cluster import admission, errors, patches, rules, scale, selectors, strategy
 from hpad.lab.cluster.resources import NAMESPACES, PODS, Object, Resource
 from hpad.lab.cluster.store import Rehearsal, Store, key_of
 
@@ -51,6 +51,7 @@ class Writer:
             return self.store.update(resource, strategy.prepare_status(resource, admitted, old))
         body = strategy.placed(resource, body, key_of(old)[0])
         strategy.check_identity(resource, body["metadata"], old)
+        rules.check_version(resource, body["metadata"], old["metadata"]["name"])
         admitted = admission.admit(resource, body, scale_to_zero=self.scale_to_zero)
         return self._settle(resource, strategy.prepare_update(resource, admitted, old))
 
@@ -62,6 +63,7 @@ class Writer:
             patched = patches.apply(media_type, scale.read(resource, old), patch)
             return self.rescale(resource, old, patched)
         patched = patches.apply(media_type, admission.present(resource, old, version), patch)
+        _check_same(resource, old, patched)
         return self.update(resource, old, patched, subresource)
 
     def apply(self, resource: Resource, old: Object, live: Object, patch: Object, subresource: str = "") -> Object:
@@ -135,3 +137,14 @@ class Writer:
             kept = [ref for ref in obj["metadata"]["ownerReferences"] if ref["uid"] != uid]
             metadata = {**obj["metadata"], "ownerReferences": kept}
             self.store.update(resource, {**obj, "metadata": metadata})
+
+
+def _check_same(resource: Resource, old: Object, patched: Object) -> None:
+    """A patch that names an older version is a conflict (409); one that names another uid asks for a new one (422)."""
+    held, metadata = old["metadata"], patched.get("metadata") or {}
+    if metadata.get("resourceVersion", held["resourceVersion"]) != held["resourceVersion"]:
+        raise errors.conflict(resource, held["name"])
+    uid = metadata.get("uid", held["uid"])
+    if uid != held["uid"]:
+        cause = errors.wrong("metadata.uid", uid, "field is immutable")
+        raise errors.invalid(resource.kind, resource.group, held["name"], [cause])

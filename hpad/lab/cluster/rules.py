@@ -1,0 +1,64 @@
+"""What the API server refuses of kinds that need no admission of their own: ConfigMaps, Events, Leases."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpad.lab.cluster import errors
+from hpad.lab.cluster.resources import EVENTS, Object, Resource
+
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_CONFIG_BYTES = 1024 * 1024
+_TOO_LONG = "FieldValueTooLong"
+_BAD_KEY = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
+def causes(resource: Resource, obj: Object) -> Iterator[errors.Cause]:
+    """What is wrong with the content of an object that is to be stored."""
+    if resource.kind == "ConfigMap":
+        yield from _config_map(obj)
+    elif resource == EVENTS:
+        yield from _event(obj)
+
+
+def names_itself(resource: Resource) -> bool:
+    """Whether objects of this kind may have any name: the server never looks at those of events."""
+    return resource == EVENTS
+
+
+def check_version(resource: Resource, metadata: Mapping[str, Any], name: str) -> None:
+    """Raises ApiError 422 for a PUT without a resourceVersion where the kind wants one (Leases, custom kinds)."""
+    wanted = resource.kind == "Lease" or resource.is_custom
+    if wanted and not metadata.get("resourceVersion"):
+        cause = errors.wrong("metadata.resourceVersion", 0, "must be specified for an update")
+        raise errors.invalid(resource.plural, resource.group, name, [cause])
+
+
+def _config_map(obj: Object) -> Iterator[errors.Cause]:
+    size = 0
+    for part in ("data", "binaryData"):
+        for key, value in (obj.get(part) or {}).items():
+            if not _CONFIG_KEY.fullmatch(key):
+                yield errors.wrong(f"{part}[{key}]", key, _BAD_KEY)
+            size += len(value.encode()) if part == "data" else _decoded(value)
+    if size > _CONFIG_BYTES:
+        yield errors.Cause("[]", _TOO_LONG, f"Too long: may not be more than {_CONFIG_BYTES} bytes")
+
+
+def _decoded(value: str) -> int:
+    try:
+        return len(base64.b64decode(value, validate=True))
+    except (binascii.Error, ValueError):
+        raise errors.bad_request("illegal base64 data at input byte 0") from None
+
+
+def _event(obj: Object) -> Iterator[errors.Cause]:
+    about = (obj.get("involvedObject") or {}).get("namespace", "")
+    namespace = obj["metadata"].get("namespace", "")
+    if about != namespace and (about or namespace != "default"):
+        yield errors.wrong("involvedObject.namespace", about, "does not match event.namespace")
