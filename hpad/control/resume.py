@@ -7,7 +7,8 @@ store may be old (a write that failed), cut short in the middle of a rescale, or
   that is unknown counts if it took pods away, which only makes the policies allow less of that.
 - After a gap of more than `gap`, or of more than half of it that no window of the HPA reaches across, or where another
   count is found than was left, the recommendations say too little: the current count joins them, as it does for an HPA
-  that nothing is known of.
+  that nothing is known of. In a process that went on meanwhile that takes a gap which leaves nothing in the window: its
+  target could not be read for so long.
 - Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation or shrinking
   is taken to be of now, so that it neither counts for too little nor for ever; such a growth is dropped, since growth
   lowers the floor of a scale-down. What single metrics said is dropped, too: of their age nothing is known.
@@ -45,7 +46,7 @@ def resumed(memory: Memory, view: View, gap: timedelta) -> History:
         expected = memory.begun.to if carried_out(memory.begun, current) else memory.begun.current
     if memory.at is not None and memory.at > view.now + SKEW:
         history = clamped(history, view.now)
-    if memory.recalled and (_is_interrupted(memory, view, gap) or expected not in (None, current)):
+    if _is_interrupted(memory, view, gap) or (memory.recalled and expected not in (None, current)):
         history = _bridged(history, view.now, current, expected)
     return history
 
@@ -76,12 +77,13 @@ def _ended(history: History, begun: Begun, current: int) -> History:
 def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
     """Whether reconciles are missing that would have said something about the time that counts."""
     if memory.at is None or not memory.history.recommendations:
-        return True
+        return memory.recalled
     behavior = view.intent.behavior
     window = view.tunables.downscale_stabilization
     if behavior is not None and behavior.down.window is not None:
         window = behavior.down.window
-    return view.now - memory.at > max(gap / 2, min(gap, window))
+    longest = max(gap / 2, min(gap, window)) if memory.recalled else max(gap, window)
+    return view.now - memory.at > longest
 
 
 def _bridged(history: History, now: datetime, current: int, expected: int | None) -> History:

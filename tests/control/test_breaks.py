@@ -92,3 +92,24 @@ def test_an_hpa_that_was_gone_and_comes_back_says_so() -> None:
         assert store.get(WEB).history == memory.history
 
     virtual.run(main())
+
+
+def test_a_target_that_could_not_be_read_for_a_window_is_held_for_another() -> None:
+    """As while the API server was away: old recommendations say nothing of the time since, and must not pass for it."""
+
+    async def main() -> None:
+        bench = Bench(hpa("web", behavior=WINDOW))
+        bench.metrics.values["web"] = 40
+        bench.controller.start()
+        await asyncio.sleep(31)
+        assert bench.world.scales.pop("web") == 4
+        await asyncio.sleep(600)
+        bench.world.scales["web"] = 8
+        bench.metrics.values["web"] = 20
+        await asyncio.sleep(290)
+        assert bench.world.scales["web"] == 8
+        await asyncio.sleep(45)
+        assert bench.world.scales["web"] == 2
+        await bench.controller.stop(5)
+
+    virtual.run(main())
