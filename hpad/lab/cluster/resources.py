@@ -131,7 +131,7 @@ BUILT_IN = (
     PODS,
     NAMESPACES,
     REPLICATION_CONTROLLERS,
-    Resource("", ("v1",), "configmaps", "ConfigMap", short_names=("cm",), has_status=False, has_generation=False),
+    Resource("", ("v1",), "configmaps", "ConfigMap", short_names=("cm",), has_status=False),
     EVENTS,
     Resource("", ("v1",), "services", "Service", short_names=("svc",), categories=("all",)),
     DEPLOYMENTS,
