@@ -162,7 +162,7 @@ class HttpJson:
                     return AdapterError(f"{where} answers {response.status}")
                 body = await self._body(response)
             return AdapterError(f"{where} answers more than max_bytes") if body is None else msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return AdapterError(f"{where} answers no JSON")
         except TimeoutError:
             return AdapterError(f"{where} did not answer in time")

@@ -156,7 +156,7 @@ def page(body: bytes) -> Page:
     """A list's answer; raises ApiError(status=0) where it is none: nothing else may pass for an empty list."""
     try:
         answer = _PAGE.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no list: {error}") from error
     if not answer.metadata.resource_version:
         raise errors.ApiError(0, "BadAnswer", "the answer is no list: it has no resourceVersion")
@@ -167,7 +167,7 @@ def meta(raw: bytes | msgspec.Raw) -> Meta:
     """The metadata of any object (of a bookmark, above all); raises UndecodableError."""
     try:
         return _HEADED.decode(raw).metadata
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
 
 

@@ -214,5 +214,5 @@ def group_of(api_version: str) -> str:
 def _decoded(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ApiError(0, _BAD_ANSWER, f"the answer to discovery is not understood: {error}") from error

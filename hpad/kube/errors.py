@@ -120,7 +120,7 @@ def from_event(body: bytes) -> ApiError:
 def _decode(body: bytes) -> Status | None:
     try:
         status = _STATUS.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return status if status.kind == "Status" else None
 

@@ -192,7 +192,7 @@ class ConfigMaps:
         try:
             known = msgspec.json.decode(answer, type=_ConfigMap)
             box = _Box(msgspec.json.decode(answer))
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no ConfigMap: {error}") from error
         value = (known.binary_data or {}).get(_VALUE)
         if value is None:
@@ -223,7 +223,7 @@ def _unpacked(value: str) -> tuple[dict[Key, bytes], int]:
     try:
         packed = base64.b64decode(value, validate=True)
         found = msgspec.msgpack.decode(_inflated(packed), type=_Packed)
-    except (binascii.Error, zlib.error, msgspec.DecodeError, RecursionError) as error:
+    except (binascii.Error, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if found.format != FORMAT:
         raise ValueError(f"its format is {found.format}, which this version does not know; it knows {FORMAT}")

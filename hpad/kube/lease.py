@@ -227,7 +227,7 @@ class Elector:
             answer = await self._client.request(method, path, params=limit, body=body, timeout=self._patience)
         try:
             return _decoded(answer)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no Lease: {error}") from error
 
     @contextlib.asynccontextmanager

@@ -54,7 +54,7 @@ class Tokens:
         parts = self.id_token.split(".")
         try:
             claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=="), type=_Claims)
-        except (IndexError, binascii.Error, msgspec.DecodeError, RecursionError):
+        except (IndexError, binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         return datetime.fromtimestamp(claims.exp, UTC) if claims.exp is not None else None
 
@@ -120,7 +120,7 @@ def _ask(request: urllib.request.Request, trust: ssl.SSLContext, kind: type[T]) 
         raise ConfigError(f"{host} answered {error.code}: {said}") from None
     except (urllib.error.URLError, OSError) as error:
         raise ConfigError(f"{host} cannot be asked: {getattr(error, 'reason', error)}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{host} answered something else: {error}") from None
 
 
@@ -128,5 +128,5 @@ def _refusal(body: bytes) -> str:
     """The provider's error code ("invalid_grant"): nothing else of an answer is quoted."""
     try:
         return msgspec.json.decode(body, type=_Refusal).error[:80]
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Refusal().error

@@ -118,7 +118,7 @@ def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: 
 def _read(command: str, version: str, output: bytes) -> Granted:
     try:
         answer = msgspec.json.decode(output, type=_Answer)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"exec: {command} did not print an ExecCredential: {error}") from None
     status = answer.status
     if (answer.api_version, answer.kind) != (version, "ExecCredential"):

@@ -119,7 +119,7 @@ def decode(body: bytes) -> Scale:
     """A Scale from the wire; raises ApiError where it is none, or its selector cannot be parsed."""
     try:
         scale = _SCALE.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no Scale: {error}") from error
     try:
         selector.parse(scale.status.selector)

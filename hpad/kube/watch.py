@@ -102,7 +102,7 @@ def decode(line: bytes) -> Change:
     """The change a line stands for. Raises ApiError: the server's own (an ERROR line), or status 0 for garbage."""
     try:
         change = _CHANGE.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ApiError(0, "BadAnswer", f"the watch brought a line that is no change: {error}") from error
     if change.type == _ERROR:
         raise errors.from_event(bytes(change.object))

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC
@@ -89,7 +90,7 @@ def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 if line.strip():
                     place = f"{'standard input' if name == '-' else name}, line {number}"
                     yield place, _object(line, place)
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ReplayError(f"{name}: {error}") from error
 
 
@@ -111,14 +112,14 @@ def agrees(ours: Any, expected: Any) -> bool:
 def _reconcile(view: View, step: Step, where: str) -> Replayed:
     try:
         answers = tuple(step.answer(queries(view)))
+        decision = decide(view, answers)
+        outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
+        settlement = settle(view, decision, outcome)
     except SnapshotError as error:
         raise SnapshotError(f"{where}.{error}") from error
-    try:
-        decision = decide(view, answers)
     except OverflowError as error:
         raise SnapshotError(f"{where}: a time, a duration or a number is out of range: {error}") from error
-    outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
-    return Replayed(step, view, answers, decision, outcome, settle(view, decision, outcome))
+    return Replayed(step, view, answers, decision, outcome, settlement)
 
 
 def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:
@@ -177,7 +178,7 @@ def _lines(name: str) -> Iterator[IO[str]]:
 def _object(line: str, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReplayError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ReplayError(f"{place}: a scenario is a JSON object, not {type(value).__name__}")

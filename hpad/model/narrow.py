@@ -53,7 +53,7 @@ def custom_pod_sample(items: Sequence[MetricValue] | None) -> PodSample:
     values = {}
     for item in items:
         name, seconds = item.described_object.name, item.window_seconds
-        window = _CUSTOM_WINDOW if seconds is None else timedelta(seconds=seconds)
+        window = _CUSTOM_WINDOW if seconds is None else _seconds(seconds, f"the custom metric of {name}")
         value = _milli(item.value, f"the custom metric of {name}")
         values[name] = PodValue(value, item.timestamp or _UNKNOWN_TIME, window)
     return PodSample(values, items[0].timestamp or _UNKNOWN_TIME)
@@ -111,6 +111,13 @@ def _milli(value: str | int | float, what: str) -> int:
         return parse_milli(value if isinstance(value, str) else repr(value))
     except QuantityError as error:
         raise AdapterError(f"{what} reads {value!r}, which is no quantity: {error}") from error
+
+
+def _seconds(seconds: int, what: str) -> timedelta:
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError as error:
+        raise AdapterError(f"{what} stands for {seconds} seconds, which no time is") from error
 
 
 def _window(item: PodMetrics) -> timedelta:

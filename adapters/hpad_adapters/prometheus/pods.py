@@ -76,7 +76,7 @@ class Pods:
                 params.pop("resourceVersion", None)
         except AdapterError as error:
             return error
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return AdapterError(f'the API server\'s list of the pods of "{namespace}" is no PodList', "cluster")
 
 

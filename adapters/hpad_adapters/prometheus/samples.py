@@ -1,6 +1,5 @@
 """The rows of a question as a sample. Missing is never zero, unless the operator said so."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -20,10 +19,10 @@ from hpad_adapters.prometheus.batches import Row
 from hpad_adapters.prometheus.recipes import Ask
 
 _REDUCE: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "sum": math.fsum,
+    "sum": wire.total,
     "max": max,
     "min": min,
-    "avg": lambda values: math.fsum(values) / len(values),
+    "avg": lambda values: wire.total(values) / len(values),
 }
 
 

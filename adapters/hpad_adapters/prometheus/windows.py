@@ -1,14 +1,13 @@
 """The samples of a time span as one value."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from hpad_adapters.prometheus import wire
 from hpad_adapters.prometheus.settings import Window
 
 _FOLDS: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "avg": lambda values: math.fsum(values) / len(values),
-    "sum": math.fsum,
+    "avg": lambda values: wire.total(values) / len(values),
+    "sum": wire.total,
     "max": max,
     "min": min,
     "newest": lambda values: values[-1],

@@ -5,6 +5,7 @@ Source: Prometheus, "HTTP API": response format, expression query result formats
 
 import decimal
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -75,8 +76,19 @@ def names(body: msgspec.Raw) -> list[str]:
 
 
 def moment(seconds: float) -> datetime:
-    """A time of Prometheus."""
-    return datetime.fromtimestamp(seconds, UTC)
+    """A time of Prometheus; raises AdapterError for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError):
+        raise AdapterError(f"the answer holds a time that is none: {seconds:g} seconds since 1970") from None
+
+
+def total(values: Iterable[float]) -> float:
+    """The sum of finite numbers, infinite where it is too large for one."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
 
 
 def milli(text: str) -> int:
@@ -87,6 +99,8 @@ def milli(text: str) -> int:
     if text.isdecimal() and len(text) <= 15:
         return int(text) * 1000
     number = decimal.Decimal(text)
+    if not number.is_finite():
+        raise AdapterError("the sum of the values is beyond all numbers")
     nearest = number.quantize(_NANO, decimal.ROUND_HALF_EVEN, _WIDE)
     thousandths = int(nearest.scaleb(3, _WIDE).to_integral_value(decimal.ROUND_UP, _WIDE))
     if abs(thousandths) > _INT64:

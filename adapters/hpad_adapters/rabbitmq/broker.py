@@ -183,5 +183,5 @@ async def _body(node: str, response: aiohttp.ClientResponse) -> bytes:
 def _problem(body: bytes) -> _Problem | None:
     try:
         return msgspec.json.decode(body, type=_Problem)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

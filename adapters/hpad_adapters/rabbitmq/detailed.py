@@ -23,6 +23,7 @@ _FIELDS = {
     "rabbitmq_detailed_queue_messages_unacked": "messages_unacknowledged",
     "rabbitmq_detailed_queue_consumers": "consumers",
 }
+_LONGEST_LINE = 2048
 _LINE = re.compile(r'[a-z_]+\{vhost="(?P<vhost>.*?)",queue="(?P<queue>.*)"\} (?P<value>\d[\d.]*(?:e\+?\d+)?)')
 _ESCAPED = re.compile(r'(?:[^"\\]|\\["\\n])*')
 _ESCAPE = re.compile(r"\\(.)")
@@ -77,8 +78,8 @@ def _queues(text: str, vhost: str, sought: Sought) -> list[Queue]:
 
 
 def _sample(line: str) -> tuple[str, str, int]:
-    """Vhost, queue and value."""
-    found = _LINE.fullmatch(line)
+    """Vhost, queue and value; two names are 255 bytes each at most, and the pattern is only quick for short lines."""
+    found = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
     if found is None:
         raise ValueError(line)
     value = float(found["value"])

@@ -15,6 +15,7 @@ from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.wanted import Wanted
 
 _MILLI = 1000
+_INT64 = 2**63 - 1
 _STEADY = 1e-9
 _DELIVERY = "deliver_rate"
 _RATES = {"publish_rate": "publish_details", _DELIVERY: "deliver_get_details", "ack_rate": "ack_details"}
@@ -40,9 +41,12 @@ class Values:
         """
         if wanted.on_missing_queue != "zero" and (absent or not queues):
             raise _missing(wanted, absent, where)
-        values = [self._value(wanted, queue, where) for queue in queues]
-        values += [0.0] * (len(absent) or (not queues))
-        return _aggregated(wanted.aggregate, values)
+        try:
+            values = [self._value(wanted, queue, where) for queue in queues]
+            values += [0.0] * (len(absent) or (not queues))
+            return _aggregated(wanted.aggregate, values)
+        except (OverflowError, ValueError):
+            raise AdapterError(f"the answer of {where} holds numbers beyond 64 bits of thousandths") from None
 
     def _value(self, wanted: Wanted, queue: Queue, where: str) -> float:
         mode = wanted.mode
@@ -130,8 +134,14 @@ _REDUCED: Mapping[str, Callable[[Sequence[float]], Sequence[float]]] = {
 
 
 def _aggregated(how: str, values: Sequence[float]) -> tuple[int, ...]:
-    """In milli-units, rounded up as Kubernetes rounds quantities, but not for a float's last digit."""
-    return tuple(math.ceil(round(value * _MILLI, 6)) for value in _REDUCED[how](values))
+    """In milli-units, rounded up as Kubernetes rounds quantities, but not for a float's last digit.
+
+    Raises OverflowError or ValueError for what no quantity can hold.
+    """
+    found = tuple(math.ceil(round(value * _MILLI, 6)) for value in _REDUCED[how](values))
+    if max(found) > _INT64:
+        raise OverflowError(max(found))
+    return found
 
 
 def _missing(wanted: Wanted, absent: Sequence[str], where: str) -> AdapterError:

@@ -1,0 +1,153 @@
+"""Texts and documents: quantities, selectors, names, HPAs, manifests, recorded scenarios, records, settings."""
+
+import contextlib
+import json
+import re
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpad import settings
+from hpad.lab import replay
+from hpad.manifests import documents, hpas
+from hpad.model import conversion, decode, defaults, duration, names, selector, validation
+from hpad.model import hpa as api
+from hpad.model.fields import FieldError
+from hpad.model.key import Key
+from hpad.model.quantity import Quantity, QuantityError, parse_milli
+from hpad.model.snapshot import SnapshotError
+from hpad.store import record
+
+_BREAK = re.compile(rb"[\n\r]|\xc2\x85|\xe2\x80[\xa8\xa9]")
+LABELS = ({}, {"app": "web"}, {"app": "web", "tier": "5"})
+
+
+def quantity(data: bytes) -> None:
+    """What parses prints as something that parses to the same, and its thousandths are those that decoders read."""
+    text = data.decode("utf-8", "replace")
+    try:
+        parsed = Quantity.parse(text)
+    except QuantityError:
+        with pytest.raises(QuantityError):
+            parse_milli(text)
+        return
+    assert Quantity.parse(str(parsed)) == parsed
+    assert str(Quantity.parse(str(parsed))) == str(parsed)
+    assert parse_milli(text) == parsed.milli()
+    assert parsed.milli() >= parsed.value() * 1000 - 999 or parsed.sign < 0
+    float(parsed)
+
+
+def selectors(data: bytes) -> None:
+    """A canonical text is its own canonical text, and selects the same."""
+    text = data.decode("utf-8", "replace")
+    try:
+        parsed = selector.parse(text)
+    except selector.SelectorError:
+        return
+    again = selector.parse(str(parsed))
+    assert str(again) == str(parsed)
+    assert [again.matches(labels) for labels in LABELS] == [parsed.matches(labels) for labels in LABELS]
+
+
+def durations(data: bytes) -> None:
+    """What is written reads back, to the microsecond."""
+    text = data.decode("utf-8", "replace")
+    try:
+        parsed = duration.parse(text)
+    except ValueError:
+        return
+    assert abs((duration.parse(duration.write(parsed)) - parsed).total_seconds()) <= 1e-6 * max(
+        1, abs(parsed.total_seconds()) * 1e-3
+    )
+
+
+def object_names(data: bytes) -> None:
+    """A name that passes can be a part of a path and of a file's name."""
+    name = data.decode("utf-8", "replace")
+    if not names.subdomain_faults(name):
+        assert name not in ("", ".", "..")
+        assert len(name) <= 253
+        assert not set(name) & set("/\\%\0\n<>&\"' \x1b")
+        assert ".." not in name
+    if not names.label_faults(name):
+        assert not names.subdomain_faults(name)
+
+
+def hpa(data: bytes) -> None:
+    """Any version: errors name fields; what is read can be filled in, once, judged and written in each version."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    reading = decode.read(value)
+    assert all(isinstance(error, FieldError) and error.message for error in reading.errors)
+    assert reading.hpa is not None or reading.errors
+    if reading.hpa is None:
+        return
+    filled = defaults.defaulted(reading.hpa)
+    assert defaults.defaulted(filled) == filled
+    for error in validation.validate(filled, scale_to_zero=False):
+        assert isinstance(error, FieldError)
+    written = api.to_builtins(reading.hpa)
+    assert decode.decode(written) == reading.hpa
+    json.dumps(api.to_builtins(conversion.to_v1(reading.hpa)))
+    json.dumps(written)
+
+
+def manifests(data: bytes) -> None:
+    """Every document has a line inside its file, and either a value or a fault."""
+    for suffix in (".yaml", ".json", ".jsonl", ""):
+        found = documents.parse(data, "file", suffix)
+        for document in found:
+            assert 1 <= document.line <= len(_BREAK.split(data)) + 1  # where a text ends too early
+            assert document.parsed or document.faults or b"null" in data or b"~" in data or document.prefix
+            loaded = hpas.load(document) if hpas.is_hpa(document.value) else None
+            for error in loaded.errors if loaded else document.faults:
+                assert document.line_of(error.field) >= 1
+
+
+def scenario(data: bytes) -> None:
+    """What can be replayed is replayed; what cannot has an error of its own."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(value, dict):
+        return
+    with contextlib.suppress(SnapshotError):
+        json.dumps(replay.replay(value))
+
+
+def recording(data: bytes) -> None:
+    """A file of recordings: scenarios, or ReplayError."""
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        file.write(data)
+        file.flush()
+        with contextlib.suppress(replay.ReplayError):
+            for _, value in replay.read(file.name):
+                assert isinstance(value, dict)
+
+
+def remembered(data: bytes) -> None:
+    """A record, whatever its checksum says: a memory that reads back the same, or Undecodable."""
+    key = Key("shop", "web")
+    body = data[5:]
+    for whole in (data, bytes((record.FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body):
+        with contextlib.suppress(record.Undecodable):
+            memory = record.decode(key, whole)
+            assert msgspec.structs.replace(memory, last=None) == record.decode(key, record.encode(key, memory))
+
+
+def configuration(data: bytes) -> None:
+    """Settings, or SettingsError."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        file.write(data)
+        file.flush()
+        with contextlib.suppress(settings.SettingsError):
+            found: Any = settings.load(Path(file.name), {}, {})
+            assert isinstance(found, settings.Settings)

@@ -1,0 +1,156 @@
+"""Good inputs of each kind, small ones."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.key import Key
+from hpad.store import record
+from hpad.store.memory import Memory
+
+_NOW = "2026-01-02T03:04:05Z"
+_TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+_RULES = {"stabilizationWindowSeconds": 60, "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}]}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _hpa(version: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"autoscaling/{version}",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop", "resourceVersion": "7", "labels": {"a": "b"}},
+        "spec": {"scaleTargetRef": _TARGET, "minReplicas": 1, "maxReplicas": 9, **spec},
+        "status": {"currentReplicas": 2, "desiredReplicas": 3},
+    }
+
+
+def _metric(kind: str, **source: Any) -> dict[str, Any]:
+    return {"type": kind, kind[:1].lower() + kind[1:]: source}
+
+
+_METRICS = [
+    _metric("Resource", name="cpu", target={"type": "Utilization", "averageUtilization": 70}),
+    _metric("ContainerResource", name="cpu", container="app", target={"type": "AverageValue", "averageValue": "300m"}),
+    _metric("Pods", metric={"name": "rps"}, target={"type": "AverageValue", "averageValue": "10"}),
+    _metric("Object", metric={"name": "rps"}, describedObject=_TARGET, target={"type": "Value", "value": "2k"}),
+    _metric(
+        "External",
+        metric={"name": "depth", "selector": {"matchLabels": {"queue": "work"}}},
+        target={"type": "AverageValue", "averageValue": "30"},
+    ),
+]
+_ALPHA = {"autoscaling.alpha.kubernetes.io/behavior": json.dumps({"ScaleUp": {"StabilizationWindowSeconds": 3}})}
+_V1 = {**_hpa("v1", targetCPUUtilizationPercentage=80), "metadata": {"name": "web", "annotations": _ALPHA}}
+_BETA = _hpa("v2beta1", metrics=[_metric("Resource", name="cpu", targetAverageUtilization=50)])
+_V2 = _hpa("v2", metrics=_METRICS, behavior={"scaleUp": _RULES, "scaleDown": {"selectPolicy": "Disabled"}})
+
+QUANTITIES = (b"10500m", b"15Mi", b"1e3", b"-0.5", b"9223372036854775807Ki", b"194209608n", b"1.5E", b"0", b"1E-3")
+SELECTORS = (b"app=web,tier in (a,b),!canary", b"a/b!=c,x>5", b"k notin (v,),e", b"", b"a==b")
+DURATIONS = (b"15s", b"1h30m", b"1.5h2m3s4ms5us6ns", b"-0.1s", b"0")
+NAMES = (b"web", b"web-1.example.com", b"a" * 63, b"Web_1", b"..", b"a/b")
+HPAS = (_json(_V2), _json(_hpa("v2beta2", metrics=_METRICS[:1])), _json(_BETA), _json(_V1))
+MANIFESTS = (
+    b"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata:\n  name: web\nspec:\n  maxReplicas: 3\n"
+    b"  scaleTargetRef: {kind: Deployment, name: web, apiVersion: apps/v1}\n---\nkind: Deployment\n",
+    _json(_V2),
+    _json({"kind": "List", "items": [_V2, _V1]}),
+    b'{"a": 1}\n{"b": [true, null, 1.5]}\n',
+    b"a: &a {b: 1, b: 2}\nc: [*a, *a]\nd:\n  <<: *a\ne: !!str 5\nf: |\n  x\n",
+)
+_POD = {
+    "metadata": {"name": "web-0", "namespace": "shop", "labels": {"app": "web"}, "resourceVersion": "5"},
+    "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m", "memory": "1Mi"}}}]},
+    "status": {
+        "phase": "Running",
+        "startTime": "2026-01-02T03:00:00Z",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:00:00Z"}],
+    },
+}
+_POD_METRICS = {
+    "metadata": {"name": "web-0", "namespace": "shop", "labels": {"app": "web"}},
+    "timestamp": _NOW,
+    "window": "30s",
+    "containers": [{"name": "app", "usage": {"cpu": "88m", "memory": "280Mi"}}],
+}
+_CUSTOM = {"describedObject": {"kind": "Pod", "name": "web-0"}, "timestamp": _NOW, "windowSeconds": 60, "value": "5"}
+_EXTERNAL = {"metricName": "depth", "metricLabels": {"queue": "work"}, "timestamp": _NOW, "value": "120"}
+_SCALE = {
+    "metadata": {"name": "web", "namespace": "shop", "resourceVersion": "1"},
+    "spec": {"replicas": 2},
+    "status": {"replicas": 2, "selector": "app=web"},
+}
+_STEP = {
+    "time": _NOW,
+    "scale": _SCALE,
+    "pods": [_POD],
+    "podMetrics": {"items": [_POD_METRICS]},
+    "customMetrics": {"rps": {"items": [_CUSTOM]}},
+    "externalMetrics": {"depth": {"items": [_EXTERNAL]}},
+}
+SCENARIOS = (
+    _json({"id": "a", "controller": {"tolerance": 0.1}, "hpa": _V2, "steps": [_STEP, {**_STEP, "spec": _V2["spec"]}]}),
+    _json({"hpa": _V2, "steps": [{"time": _NOW, "scaleError": "gone"}]}) + b"\n",
+    _json({"hpa": _V2, "otherHpaSelectors": {"x": "app=web"}, "steps": [{**_STEP, "scaleUpdateErrors": ["conflict"]}]}),
+)
+_WHEN = datetime(2026, 1, 2, tzinfo=UTC)
+_HISTORY = History((Recommendation(_WHEN, 3),), (Rescale(_WHEN, 2),), (Rescale(_WHEN, 1),))
+RECORDS = (
+    record.encode(Key("shop", "web"), Memory(uid="u", history=_HISTORY, at=_WHEN, left=3)),
+    record.encode(Key("shop", "web"), Memory()),
+)
+SETTINGS = (
+    b"sync_period: 15s\nworkers: 5\ntolerance: 0.1\nlisten: 127.0.0.1:8080\nfeature_gates: {HPAScaleToZero: true}\n",
+    b"sources:\n  rabbitmq:\n    adapter: rabbitmq\n    url: http://rabbitmq:15672\n    match: {types: [External]}\n"
+    b"routes:\n- {match: {metrics: [depth]}, source: rabbitmq}\n",
+    b"namespaces: [a, b]\nstore: {kind: sqlite, path: /var/lib/hpad/h.db}\nleader_elect: true\nlog_level: info\n",
+)
+WATCHES = (
+    b"\n".join(_json({"type": kind, "object": held}) for kind, held in (("ADDED", _V2), ("MODIFIED", _POD))) + b"\n",
+    _json({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}) + b"\n\n",
+    _json({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}}) + b"\n",
+)
+_LIST = {"kind": "PodList", "metadata": {"resourceVersion": "3", "continue": "x"}, "items": [_POD]}
+_DEPLOYMENT = {"metadata": {"name": "web"}, "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}}}
+OBJECTS = (_json(_V2), _json(_POD), _json(_LIST), _json(_DEPLOYMENT), b'{"kind":"Status","code":404,"message":"m"}')
+METRICS_LISTS = (
+    _json({"items": [_POD_METRICS]}),
+    _json({"items": [_CUSTOM]}),
+    _json({"items": [_EXTERNAL, _EXTERNAL]}),
+    b'{"items":null}',
+)
+
+
+def _series(kind: str, result: Any) -> bytes:
+    return _json({"status": "success", "data": {"resultType": kind, "result": result}, "warnings": ["w"]})
+
+
+PROMETHEUS = (
+    _series("vector", [{"metric": {"pod": "web-0"}, "value": [1767323045.5, "1.5"]}]),
+    _series("vector", [{"metric": {"a": str(n)}, "value": [1767323045, "1e3"]} for n in range(3)]),
+    _series("matrix", [{"metric": {}, "values": [[1767323030, "1"], [1767323045, "2"], [1767323046, "NaN"]]}]),
+    _series("scalar", [1767323045.5, "3"]),
+    b'{"status":"error","errorType":"bad_data","error":"no"}',
+)
+_DETAILS = {"avg_rate": 1.5, "samples": [{"sample": 90, "timestamp": 1767323045000}, {"sample": 80, "timestamp": 1}]}
+_QUEUE = {
+    "name": "work", "vhost": "/", "type": "classic", "messages": 12, "messages_ready": 10,
+    "messages_unacknowledged": 2, "consumers": 1, "consumer_capacity": 0.5,
+    "message_stats": {"publish_details": _DETAILS, "deliver_get_details": _DETAILS, "ack_details": _DETAILS},
+}  # fmt: skip
+_OTHERS = [{**_QUEUE, "name": name} for name in "abc"]
+RABBITMQ = (
+    _json(_QUEUE),
+    _json({**_QUEUE, "items": [_QUEUE, *_OTHERS], "page_count": 1, "filtered_count": 4, "page": 1}),
+    b'{"error":"Object Not Found","reason":"Not Found"}',
+)
+RABBITMQ_METRICS = (
+    b"# TYPE rabbitmq_detailed_queue_messages gauge\n"
+    b'rabbitmq_detailed_queue_messages{vhost="/",queue="work"} 12\n'
+    b'rabbitmq_detailed_queue_messages_ready{vhost="/",queue="work"} 10\n'
+    b'rabbitmq_detailed_queue_messages{vhost="/",queue="a\\"b"} 1e3\n'
+    b'rabbitmq_detailed_queue_consumers{vhost="/",queue="work"} 1\n',
+)

@@ -1,0 +1,192 @@
+"""What servers send: watches, objects, metrics lists, and the answers of Prometheus and RabbitMQ over loopback."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog.testing
+from aiohttp import web
+
+from hpad import testing
+from hpad.adapter import Adapter, AdapterError, Query
+from hpad.gather import answers
+from hpad.kube import codec, errors, watch
+from hpad_adapters.custom_metrics import CustomMetrics
+from hpad_adapters.external_metrics import ExternalMetrics
+from hpad_adapters.metrics_server import MetricsServer
+from hpad_adapters.prometheus import Prometheus
+from hpad_adapters.rabbitmq import RabbitMQ
+
+Check = Callable[[bytes], None]
+
+
+def watched(data: bytes) -> None:
+    """However the stream is cut, the same lines; and nothing of a line whose end never came."""
+    whole = list(watch.Lines().feed(data))
+    assert whole == [line for line in data.split(b"\n")[:-1] if line.strip()]
+    rng, lines, found, rest = random.Random(len(data)), watch.Lines(), list[bytes](), data
+    while rest:
+        size = rng.choice((1, 2, 7, 100, 4096))
+        found += lines.feed(rest[:size])
+        rest = rest[size:]
+    assert found == whole
+    for line in whole:
+        with contextlib.suppress(errors.ApiError):
+            change = watch.decode(line)
+            for decode in (codec.hpa, codec.pod, codec.meta):
+                with contextlib.suppress(codec.UndecodableError):
+                    decode(change.object)
+
+
+def objects(data: bytes) -> None:
+    """Every decoder gives a value or its own error; a page is a page only with a resourceVersion."""
+    for decode in (codec.hpa, codec.pod, codec.target, codec.replication_controller, codec.meta):
+        with contextlib.suppress(codec.UndecodableError):
+            decode(data)
+    with contextlib.suppress(errors.ApiError):
+        assert codec.page(data).metadata.resource_version
+    assert errors.from_answer(500, data, {"Retry-After": data[:20].decode("latin-1")}).status
+    errors.from_event(data)
+
+
+_GROUPS = (
+    b'{"groups": [{"name": "custom.metrics.k8s.io", "versions": [{"groupVersion": "custom.metrics.k8s.io/v1beta2"}]}]}'
+)
+
+
+class _Api:
+    """An API server that has custom metrics, and whose every other answer is the input."""
+
+    def __init__(self) -> None:
+        self.body = b""
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        return _GROUPS if path == "/apis" else self.body
+
+
+@contextlib.contextmanager
+def metrics_lists() -> Iterator[Check]:
+    """The three metrics APIs: an answer that keeps the contract, whatever the list says."""
+    api = _Api()
+    asked = {
+        MetricsServer: [testing.resource("cpu", "app=web"), testing.container_resource("cpu", "app", "app=web")],
+        CustomMetrics: [testing.pods_metric("rps", "app=web"), testing.object_metric("depth", "Service", "web")],
+        ExternalMetrics: [testing.external("depth", "queue=a")],
+    }
+
+    async def opened(stack: contextlib.AsyncExitStack) -> list[tuple[Adapter, Sequence[Query]]]:
+        context = await stack.enter_async_context(testing.context("lists", api=api))
+        return [(kind(msgspec.convert({}, kind.Settings), context), queries) for kind, queries in asked.items()]
+
+    def answer(body: bytes) -> None:
+        api.body = body
+
+    with _answering(opened, answer) as check:
+        yield check
+
+
+@contextlib.contextmanager
+def prometheus() -> Iterator[Check]:
+    """Its HTTP API: vectors, matrices, scalars, errors."""
+    recipes = {
+        "plain": {"query": "x"},
+        "zero": {"query": "x", "empty": "zero"},
+        "sum": {"query": "x", "reduce": "sum"},
+        "avg": {"query": "x", "reduce": "avg"},
+        "windowed": {"query": "x", "window": {"reduce": "sum"}},
+    }
+    page = _Page("application/json")
+
+    async def opened(stack: contextlib.AsyncExitStack) -> list[tuple[Adapter, Sequence[Query]]]:
+        url = await stack.enter_async_context(page.served())
+        context = await stack.enter_async_context(testing.context("prom"))
+        settings = msgspec.convert({"url": url, "metrics": recipes}, Prometheus.Settings)
+        queries = [testing.external(name) for name in recipes]
+        queries += [testing.object_metric(name, "Service", "web") for name in recipes]
+        return [(Prometheus(settings, context), queries)]
+
+    with _answering(opened, page.says) as check:
+        yield check
+
+
+@contextlib.contextmanager
+def rabbitmq() -> Iterator[Check]:
+    """The management API: one queue and lists of them, with and without statistics."""
+    page = _Page("application/json")
+    with _answering(lambda stack: _rabbitmq(stack, page, "management"), page.says) as check:
+        yield check
+
+
+@contextlib.contextmanager
+def rabbitmq_metrics() -> Iterator[Check]:
+    """The text of /metrics/detailed."""
+    page = _Page("text/plain")
+    with _answering(lambda stack: _rabbitmq(stack, page, "prometheus"), page.says) as check:
+        yield check
+
+
+async def _rabbitmq(
+    stack: contextlib.AsyncExitStack, page: "_Page", source: str
+) -> list[tuple[Adapter, Sequence[Query]]]:
+    url = await stack.enter_async_context(page.served())
+    context = await stack.enter_async_context(testing.context("rabbit"))
+    modes = ("messages", "ready") if source == "prometheus" else ("messages", "drain_time", "utilisation", "ack_rate")
+    queries = [testing.external("queue_messages", f"queue=work,mode={mode}") for mode in modes]
+    queries.append(testing.external("queue_messages", "queue in (work,a,b,c)"))
+    found: list[tuple[Adapter, Sequence[Query]]] = []
+    for smoothing in (0.0, 0.5):
+        settings = msgspec.convert({"url": url, "source": source, "smoothing": smoothing}, RabbitMQ.Settings)
+        found.append((RabbitMQ(settings, context), queries))
+    return found
+
+
+class _Page:
+    """A server on loopback whose every answer is the input."""
+
+    def __init__(self, content_type: str) -> None:
+        self._type = content_type
+        self._body = b""
+
+    def says(self, body: bytes) -> None:
+        self._body = body
+
+    @contextlib.asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
+        runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        try:
+            yield f"http://{host}:{port}"
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=self._body, content_type=self._type)
+
+
+Opened = Callable[[contextlib.AsyncExitStack], Awaitable[list[tuple[Adapter, Sequence[Query]]]]]
+
+
+@contextlib.contextmanager
+def _answering(opened: Opened, says: Callable[[bytes], None]) -> Iterator[Check]:
+    """A check that asks each adapter its queries: one answer each, of the promised types, whatever the server says."""
+    with asyncio.Runner() as runner, structlog.testing.capture_logs():
+        stack = contextlib.AsyncExitStack()
+
+        async def ask(data: bytes, asked: list[tuple[Adapter, Sequence[Query]]]) -> None:
+            says(data)
+            for adapter, queries in asked:
+                given: Any = await adapter.answer(queries)
+                for query, answer in zip(queries, answers.checked("fuzzed", queries, given), strict=True):
+                    bug = isinstance(answer, AdapterError) and answer.blame == "bug"
+                    assert not bug, f"{type(adapter).__name__}, {query.type} {query.name}: {answer}"
+
+        found = runner.run(opened(stack))
+        try:
+            yield lambda data: runner.run(ask(data, found))
+        finally:
+            runner.run(stack.aclose())
