@@ -3,8 +3,7 @@
 import asyncio
 import http
 from collections.abc import Callable
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any, Final, cast
 
 import structlog
 from aiohttp import web
@@ -29,9 +28,27 @@ SERVER: Final[dict[str, Any]] = {
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's, but for what becomes of requests that are none: neither answer nor log repeats what was sent, which
-    may have been a token.
+    """aiohttp's, with two differences. Who does not take, within `patience` seconds, what he has asked for, is cut off.
+    And of what is no request neither answer nor log repeats anything, since it may have been a token.
     """
+
+    patience = REQUEST_SECONDS
+    _giving_up: asyncio.TimerHandle | None = None
+
+    def asked(self) -> None:
+        """A request has come: the answer before it, if any, was taken."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+
+    def answered(self) -> None:
+        """An answer is on its way."""
+        self.asked()
+        self._giving_up = asyncio.get_running_loop().call_later(self.patience, self._give_up)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.asked()
+        super().connection_lost(exc)
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -39,10 +56,23 @@ class Connection(web.RequestHandler):
         """Answer with the bare status, and end the connection."""
         if request.writer.output_size > 0:
             raise ConnectionError("part of another answer was sent already")
-        structlog.get_logger("hpad.serve").debug("not a request", status=status, kind=type(exc).__name__)
+        log = structlog.get_logger("hpad.serve")
+        if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.error("bug: a request failed in a way nobody expected", exc_info=exc)
+        else:
+            log.debug("not a request", status=status, kind=type(exc).__name__)
         answer = web.Response(text=f"{status}: {http.HTTPStatus(status).phrase}\n", status=status)
         answer.force_close()
         return answer
+
+    def abort(self) -> None:
+        """End the connection at once, whatever is still to be sent."""
+        if self.transport is not None:
+            cast(asyncio.Transport, self.transport).abort()
+
+    def _give_up(self) -> None:
+        if self.transport is not None and cast(asyncio.Transport, self.transport).get_write_buffer_size() > 0:
+            self.abort()
 
 
 class Door:
@@ -59,30 +89,4 @@ class Door:
 
 class _Full(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.abort()
-
-
-class Readers:
-    """Cuts off those who do not take, within `seconds`, what they have asked for."""
-
-    def __init__(self, seconds: float = REQUEST_SECONDS) -> None:
-        self._seconds = seconds
-        self._timers: WeakKeyDictionary[asyncio.Transport, asyncio.TimerHandle] = WeakKeyDictionary()
-
-    def asked(self, transport: asyncio.Transport) -> None:
-        """A request has come: the answer before it, if any, was taken."""
-        timer = self._timers.pop(transport, None)
-        if timer is not None:
-            timer.cancel()
-
-    def answered(self, transport: asyncio.Transport) -> None:
-        """An answer is on its way."""
-        self.asked(transport)
-        loop = asyncio.get_running_loop()
-        self._timers[transport] = loop.call_later(self._seconds, _cut_off, transport)
-
-
-def _cut_off(transport: asyncio.Transport) -> None:
-    if transport.get_write_buffer_size() > 0:
-        transport.abort()
+        cast(asyncio.Transport, transport).abort()  # uvloop's are of no class of asyncio's

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import structlog
@@ -70,7 +70,6 @@ class Server:
             reviewer=reviewer if serving.review else None,
         )
         self._seats = asyncio.Semaphore(limits.AT_WORK)
-        self._readers = limits.Readers()
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._refreshing: asyncio.Task[None] | None = None
@@ -126,7 +125,11 @@ class Server:
             self._listening.close()
             self._listening = None
         if self._runner is not None:
+            inside = self._runner.server
+            left = inside.connections if inside is not None else []
             await self._runner.cleanup()
+            for connection in left:  # who never takes his answer must not keep the loop from closing
+                cast(limits.Connection, connection).abort()
             self._runner = None
 
     async def refresh(self) -> None:
@@ -154,13 +157,12 @@ class Server:
     @web.middleware
     async def _attend(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every request, also those for what is not there: within limits, for whoever may look, and said plainly."""
-        transport = request.transport
-        if transport is not None:
-            self._readers.asked(transport)
+        connection = request.protocol
+        assert isinstance(connection, limits.Connection)
+        connection.asked()
         response = await self._bounded(request, handler)
         response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
-        if transport is not None:
-            self._readers.answered(transport)
+        connection.answered()
         return response
 
     async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:

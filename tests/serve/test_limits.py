@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import re
-import socket
+from typing import Any
 
+import aiohttp
 import pytest
 from serve import windows
 
+from hpad import process
+from hpad.model import hpa as hpas
 from hpad.model.serving import Serving
 from hpad.serve import limits
 from hpad.serve.server import Server
@@ -83,7 +86,13 @@ class Door:
         return Guest()
 
 
-async def test_connections_above_the_number_are_closed() -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])
+def test_connections_above_the_number_are_closed(loop: Any) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(crowded())
+
+
+async def crowded() -> None:
     guests = Door()
     door = limits.Door(lambda: len(guests.inside), guests.factory, 2)
     server = await asyncio.get_running_loop().create_server(door, "127.0.0.1", 0)
@@ -98,35 +107,65 @@ async def test_connections_above_the_number_are_closed() -> None:
     server.close()
 
 
-async def test_who_does_not_take_the_answer_is_cut_off() -> None:
-    here, there = socket.socketpair()
-    with there:
-        there.setblocking(False)
-        loop = asyncio.get_running_loop()
-        lost = loop.create_future()
+class Much(windows.NoHpas):
+    """More HPAs than any buffer between two sockets holds, once they are JSON."""
 
-        class Writing(asyncio.Protocol):
-            def connection_lost(self, exc: Exception | None) -> None:
-                lost.set_result(exc)
-
-        transport, _ = await loop.create_connection(Writing, sock=here)
-        readers = limits.Readers(seconds=0.05)
-        transport.write(b"x" * 10_000_000)
-        readers.answered(transport)
-        async with asyncio.timeout(5):
-            await lost
+    def values(self) -> tuple[Any, ...]:
+        name = "x" * 200
+        spec = {"scaleTargetRef": {"kind": "Deployment", "name": name}, "maxReplicas": 9}
+        one = hpas.from_builtins({"metadata": {"name": name, "namespace": "shop"}, "spec": spec})
+        return (one,) * 15_000
 
 
-async def test_who_asks_again_has_taken_the_answer() -> None:
-    here, there = socket.socketpair()
-    with there:
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(asyncio.Protocol, sock=here)
-        readers = limits.Readers(seconds=0.05)
-        readers.answered(transport)
-        readers.asked(transport)
-        transport.write(b"x" * 10_000_000)
-        await asyncio.sleep(0.2)
-        assert not transport.is_closing()
-        transport.abort()
-        await asyncio.sleep(0)
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])
+def test_who_does_not_take_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, loop: Any) -> None:
+    monkeypatch.setattr(limits.Connection, "patience", 0.3)
+
+    async def main() -> int:
+        async with windows.opened(Serving(), source=Much()) as server:
+            host, port = server.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+            writer.write(b"GET /api/hpas HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+            assert server._runner is not None
+            assert server._runner.server is not None
+            async with asyncio.timeout(10):
+                while server._runner.server.connections:  # noqa: ASYNC110  # the state of the world
+                    await asyncio.sleep(0.05)
+            taken = 0
+            with contextlib.suppress(ConnectionError):
+                while chunk := await reader.read(1 << 20):
+                    taken += len(chunk)
+            writer.close()
+            return length - taken
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(main()) > 0
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])
+def test_who_does_not_take_the_answer_keeps_nobody_from_stopping(loop: Any) -> None:
+    async def main() -> None:
+        async with windows.opened(Serving(), source=Much()) as server:
+            host, port = server.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+            writer.write(b"GET /api/hpas HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(main(), 10))
+
+
+async def test_who_takes_the_answer_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits.Connection, "patience", 0.05)
+    async with windows.opened(Serving()) as server, aiohttp.ClientSession(trust_env=False) as session:
+        for _ in range(3):
+            async with session.get(server.url + "/metrics") as answer:
+                await answer.read()
+            await asyncio.sleep(0.1)
+        assert server._runner is not None
+        assert server._runner.server is not None
+        assert server._runner.server.requests_count == 3
+        assert len(server._runner.server.connections) == 1

@@ -1,5 +1,8 @@
 """TLS: certificates that change while connections come, and clients that show theirs."""
 
+import asyncio
+import contextlib
+import importlib.util
 import ssl
 from pathlib import Path
 
@@ -8,6 +11,8 @@ import pytest
 import trustme
 from serve import windows
 
+from hpad import process
+from hpad.clock import SystemClock
 from hpad.model.serving import Serving, problems
 from hpad.serve.server import ServeError
 
@@ -63,3 +68,45 @@ async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServeError, match=r"none\.crt"):
         async with windows.opened(Serving(certificate=tmp_path / "none.crt", private_key=tmp_path / "none.key")):
             pass
+
+
+class Hasty(SystemClock):
+    """Waits a thousandth of what it is asked to."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / 1000)
+
+
+async def test_files_are_looked_at_without_being_asked(tmp_path: Path) -> None:
+    old, new = trustme.CA(), trustme.CA()
+    certificate, key = windows.write_certificate(tmp_path, old)
+    async with windows.opened(Serving(certificate=certificate, private_key=key), clock=Hasty()) as server:
+        windows.write_certificate(tmp_path, new)
+        async with asyncio.timeout(5):
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectorCertificateError):
+                    status, _ = await windows.get(server.url + "/", tls=windows.client(new))
+                    break
+    assert status == 200
+
+
+@pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not there")
+def test_the_loop_of_the_daemon_follows_the_files_too(tmp_path: Path) -> None:
+    """TLS is uvloop's own there."""
+    old, new, clients = trustme.CA(), trustme.CA(), trustme.CA()
+    certificate, key = windows.write_certificate(tmp_path, old)
+    authorities = tmp_path / "ca.crt"
+    clients.cert_pem.write_to_path(str(authorities))
+
+    async def main() -> list[int]:
+        serving = Serving(certificate=certificate, private_key=key, client_ca=authorities)
+        async with windows.opened(serving) as server:
+            before = await windows.get(server.url + "/", tls=windows.client(old, shows=clients))
+            stranger = await windows.get(server.url + "/", tls=windows.client(old))
+            await asyncio.to_thread(windows.write_certificate, tmp_path, new)
+            await server.refresh()
+            after = await windows.get(server.url + "/", tls=windows.client(new, shows=clients))
+        return [before[0], stranger[0], after[0]]
+
+    with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        assert runner.run(main()) == [200, 401, 200]

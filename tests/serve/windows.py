@@ -4,12 +4,14 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import trustme
 
 from hpad.clock import Clock
 from hpad.model.serving import Serving
+from hpad.serve.hpas import HpaSource
 from hpad.serve.review import Reviewer
 from hpad.serve.server import Server
 from hpad.store.memory import InMemory
@@ -17,7 +19,7 @@ from hpad.telemetry import Telemetry
 
 
 class NoHpas:
-    def values(self) -> tuple[()]:
+    def values(self) -> tuple[Any, ...]:
         return ()
 
 
@@ -28,11 +30,12 @@ async def opened(
     reviewer: Reviewer | None = None,
     unready: Callable[[], list[str]] = list,
     clock: Clock | None = None,
+    source: HpaSource | None = None,
 ) -> AsyncIterator[Server]:
     """A server on a free port of loopback."""
     server = Server(
         ("127.0.0.1", 0),
-        source=NoHpas(),
+        source=source or NoHpas(),
         store=InMemory(),
         telemetry=Telemetry(),
         unready=unready,
