@@ -43,7 +43,7 @@ def resumed(memory: Memory, view: View, gap: timedelta) -> History:
     current, expected = view.replicas, memory.left
     if memory.begun is not None:
         history = _ended(history, memory.begun, current)
-        expected = memory.begun.to if carried_out(memory.begun, current) else memory.begun.current
+        expected = memory.begun.to if carried_out(memory.begun, current) else memory.left
     if memory.at is not None and memory.at > view.now + SKEW:
         history = clamped(history, view.now)
     if _is_interrupted(memory, view, gap) or (memory.recalled and expected not in (None, current)):

@@ -1,16 +1,21 @@
 """What is remembered of an HPA after a time in which it was not ours, or not there."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.control import resume
 from hpad.control.ownership import Owner
-from hpad.model.history import History, Recommendation
+from hpad.engine.examine import View
+from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
+from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.store import lasting
-from hpad.store.memory import Memory
+from hpad.store.memory import Begun, Memory
 from hpad.telemetry import Telemetry
 
 WEB = Key("default", "web")
@@ -113,3 +118,14 @@ def test_a_target_that_could_not_be_read_for_a_window_is_held_for_another() -> N
         await bench.controller.stop(5)
 
     virtual.run(main())
+
+
+def test_pods_that_vanished_after_a_growth_whose_status_is_owed_count_as_a_scale_down() -> None:
+    """What is begun says where it began; what was left says where it ended."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    begun = Begun(5, 10, (Rescale(now, 5),), (), HorizontalPodAutoscalerStatus())
+    past = History((Recommendation(now, 10),), (Rescale(now, 5),))
+    held = Memory(uid="1", history=past, at=now, left=10, begun=begun, recalled=True)
+    scale = Scale(metadata={"name": "web"}, spec=ScaleSpec(7), status=ScaleStatus(7, "app=web"))
+    seen = View(hpa=hpa("web", behavior=WINDOW), now=now + timedelta(seconds=15), scale=scale)
+    assert [fall.change for fall in resume.resumed(held, seen, timedelta(minutes=1)).scale_downs] == [3]
