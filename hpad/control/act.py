@@ -22,11 +22,14 @@ async def act(
 ) -> settle.Outcome:
     """Write the count; where somebody else wrote in between, read again and write the same count, five times in all.
 
+    If it was the count that they changed, ours was decided for another one (watches may lag behind by more than a
+    moment): nothing is written any more, and the next reconcile decides anew.
     Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells. Raises NotOurs, before
     anything is written, where the HPA is not the owner's at that moment.
     """
     namespace, target = hpa.metadata.namespace, hpa.spec.scale_target_ref
     attempts: list[int] = []
+    decided_on = scale.spec.replicas
     try:
         while True:
             ownership.require(owner, hpa.metadata.key)
@@ -39,5 +42,8 @@ async def act(
                     raise
             await clock.sleep(_PAUSE_SECONDS)
             scale = await world.fresh_scale(namespace, target)
+            if scale.spec.replicas not in (decided_on, replicas):
+                found = f"somebody else has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
+                return settle.Outcome(attempts=tuple(attempts), error=f"{found}; the next reconcile decides anew")
     except errors.ApiError as error:
         return settle.Outcome(attempts=tuple(attempts), error=error.message)

@@ -169,6 +169,30 @@ def test_a_conflict_is_tried_again_after_a_fresh_read_five_times_in_all(
     assert [event.reason for event in bench.world.events] == ["SuccessfulRescale" if scaled else "FailedRescale"]
 
 
+def test_a_count_that_somebody_else_changed_is_not_overruled_by_a_decision_for_another() -> None:
+    """What was decided for one replica says nothing of eight, which may be more than the watch had told of by then."""
+
+    async def main() -> Bench:
+        bench = Bench(hpa("web"))
+        bench.metrics.values["web"] = 40
+        read = bench.world.read_scale
+
+        async def behind(namespace: str, ref: Any) -> Any:
+            bench.world.read_scale = read  # type: ignore[method-assign]  # the watch catches up
+            stale = await read(namespace, ref)
+            bench.world.scales["web"] = 8
+            return stale
+
+        bench.world.read_scale = behind  # type: ignore[method-assign]  # a watch that lags
+        bench.world.refusals = [CONFLICT]
+        await bench.beat(0.05)
+        assert bench.world.scales["web"] == 8
+        assert "set the replicas from 1 to 8 meanwhile" in bench.world.events[-1].message
+        return bench
+
+    assert run(main).world.writes == [4]
+
+
 def test_any_other_refusal_is_final_until_the_next_period() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"))
