@@ -1,4 +1,5 @@
-# demo, test, check, fix, bench: each sets up what it needs first. `uv` is used where it is installed, else venv and pip.
+# demo, test, check, fix, bench, fuzz: each sets up what it needs first. `uv` is used where it is installed, else venv
+# and pip.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -6,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix bench install packages clean help
+.PHONY: demo test check fix bench fuzz install packages clean help
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,6 +50,16 @@ fix: install ## what the linter can mend by itself
 
 bench: install ## what it costs
 	@for script in tests/bench/*.py; do $(BIN)/python $$script || exit 1; done
+
+SECONDS ?= 240
+
+fuzz: install ## odd input of every kind, for SECONDS (240) in all; TARGETS="watch hpa" for some
+ifneq ($(UV),)
+	-$(UV) pip install --quiet --python $(BIN)/python --editable '.[fuzz]'
+else
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+endif
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) $(TARGETS)
 
 clean: ## forget the environment and the caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

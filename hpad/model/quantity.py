@@ -15,7 +15,8 @@ _NUMERIC_ERROR: Final = "unable to parse numeric part of quantity"
 _SUFFIX_ERROR: Final = "unable to parse quantity's suffix"
 
 # More lenient than the expression in the message, as Kubernetes is: "." and "Ki" are zero.
-_SPLIT: Final = re.compile(r"(([+-]?)0*([0-9]*)(?:\.([0-9]*))?)([eEinumkKMGTP]*[-+]?[0-9]*)")
+# Nothing is ever given back ("*+"): a long text that is none must not be tried in every way there is.
+_SPLIT: Final = re.compile(r"(([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?+)([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)")
 
 _NANO: Final = -9

@@ -31,7 +31,7 @@ _INT64: Final = 2**63
 _INT64_FIELDS: Final = frozenset({"generation", "observedGeneration"})
 _METADATA_NOT_READ: Final = frozenset({"selfLink", "deletionGracePeriodSeconds", "finalizers", "managedFields"})
 _UNITS: Final = ("n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_NUMBER_AND_UNIT: Final = re.compile(r"\s*([+-]?[0-9.]+)\s*([A-Za-z%]*)\s*")
+_NUMBER_AND_UNIT: Final = re.compile(r"\s*+([+-]?[0-9.]++)\s*+([A-Za-z%]*+)\s*+")
 
 
 @functools.cache

@@ -79,7 +79,7 @@ def moment(seconds: float) -> datetime:
     """A time of Prometheus; raises AdapterError for one that no calendar has."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, OSError):
         raise AdapterError(f"the answer holds a time that is none: {seconds:g} seconds since 1970") from None
 
 
