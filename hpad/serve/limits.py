@@ -68,10 +68,10 @@ class Connection(web.RequestHandler):
     def abort(self) -> None:
         """End the connection at once, whatever is still to be sent."""
         if self.transport is not None:
-            cast(asyncio.Transport, self.transport).abort()
+            self.transport.abort()
 
     def _give_up(self) -> None:
-        if self.transport is not None and cast(asyncio.Transport, self.transport).get_write_buffer_size() > 0:
+        if self.transport is not None and self.transport.get_write_buffer_size() > 0:
             self.abort()
 
 
