@@ -26,6 +26,10 @@ timestamp.
 An optional `group(query)` returns what queries have in common that one call serves as well as one of them (a hashable
 value: the namespace of a list, say; None: nothing). HPAs ask one after the other, all over the period; hpad then asks,
 along with one of them, for those of its group that come up next, and keeps the answers for them.
+
+An optional `personal(query)` says whether the answer depends on which HPA asks (a bool, told from the query alone).
+Where it does, hpad sets the query's `asker`: the HPA's name and labels, and its target; equal queries of different HPAs
+are then asked one by one. Everywhere else `asker` is None, so that one answer serves them all.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,6 +52,7 @@ from hpad.model.sample import (
     RESOURCE,
     SOURCE_TYPES,
     AdapterError,
+    Asker,
     ExternalSample,
     ObjectSample,
     PodSample,
@@ -129,6 +134,7 @@ __all__ = [
     "AdapterError",
     "Answer",
     "ApiReader",
+    "Asker",
     "Context",
     "CrossVersionObjectReference",
     "ExternalMetricValueList",

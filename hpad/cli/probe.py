@@ -13,6 +13,7 @@ from hpad.adapter import (
     AdapterError,
     Answer,
     ApiReader,
+    Asker,
     CrossVersionObjectReference,
     ObjectSample,
     PodSample,
@@ -29,7 +30,7 @@ from hpad.model.key import Key
 async def probe(told: settings.Settings, args: argparse.Namespace) -> int:
     """Ask and print; 0 if there was a sample, 1 if there was an error. Raises Failure for a question that is none."""
     source = _source(told, args.name)
-    query = await _query(source, args)
+    query, asker, key = await _query(source, args), _asker(args), Key(args.namespace, args.hpa or "test")
     period = told.sync_period.total_seconds()
     clock = clocks.SystemClock()
     connection = await _connection(args.kubeconfig or told.kubeconfig, args.context or told.context, clock)
@@ -39,7 +40,7 @@ async def probe(told: settings.Settings, args: argparse.Namespace) -> int:
     await gatherer.start()
     try:
         began = clock.monotonic()
-        [answer] = await gatherer.gather(Key(args.namespace, "test"), [query], deadline=period * limits.PATIENCE)
+        [answer] = await gatherer.gather(key, [query], deadline=period * limits.PATIENCE, asker=asker)
         print("\n".join(_told(source, query, answer, clock, clock.monotonic() - began)))
     finally:
         await gatherer.aclose()
@@ -92,6 +93,19 @@ def _object(text: str) -> CrossVersionObjectReference:
     if not slash or not kind or not name:
         raise Failure(f"--object: {text!r} is not of the form KIND/NAME or VERSION/KIND/NAME, such as Ingress/main")
     return CrossVersionObjectReference(kind=kind, name=name, api_version=version)
+
+
+def _asker(args: argparse.Namespace) -> Asker | None:
+    """The HPA that asks, if it is said which."""
+    if not args.hpa:
+        if args.hpa_labels or args.target:
+            raise Failure("--hpa-labels and --target are of an HPA: name it with --hpa NAME")
+        return None
+    kind, _, name = args.target.rpartition("/")
+    if args.target and not (kind and name):
+        raise Failure(f"--target: {args.target!r} is not of the form KIND/NAME, such as Deployment/web")
+    labels = dict(part.partition("=")[::2] for part in args.hpa_labels.split(",") if part)
+    return Asker(name=args.hpa, target_kind=kind, target_name=name, labels=tuple(sorted(labels.items())))
 
 
 async def _connection(kubeconfig: str | None, context: str | None, clock: clocks.Clock) -> client.Client | None:

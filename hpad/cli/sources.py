@@ -62,6 +62,11 @@ def _add_test(actions: Any) -> None:
     test.add_argument(
         "--object", metavar="KIND/NAME", help="for Object, such as Ingress/main or apps/v1/Deployment/web"
     )
+    test.add_argument(
+        "--hpa", metavar="NAME", default="", help="who asks, for queries made of the HPA's name or labels"
+    )
+    test.add_argument("--hpa-labels", metavar="LABELS", default="", help="its labels, such as team=a,tier=front")
+    test.add_argument("--target", metavar="KIND/NAME", default="", help="what it scales, such as Deployment/web")
     test.add_argument("--kubeconfig", metavar="FILE", help="for sources that ask the API server")
     test.add_argument("--context", metavar="NAME", help="of the kubeconfig")
     test.set_defaults(run=run_test)

@@ -18,7 +18,7 @@ from hpad.model import events, selector
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, Query, Sample
+from hpad.model.sample import AdapterError, Asker, Query, Sample
 from hpad.model.target import Scale
 from hpad.model.tunables import Tunables
 from hpad.store import scenario
@@ -178,7 +178,9 @@ class Reconciler:
             return (), 0.0
         began = self._clock.monotonic()
         async with slot.lent():
-            answers = await self._metrics.gather(view.hpa.metadata.key, queries, deadline=self._ways.patience)
+            answers = await self._metrics.gather(
+                view.hpa.metadata.key, queries, deadline=self._ways.patience, asker=Asker.of(view.hpa)
+            )
         return answers, self._clock.monotonic() - began
 
     async def _act(self, view: examine.View, decision: decide.Decision) -> settle.Outcome | None:

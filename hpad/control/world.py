@@ -8,7 +8,7 @@ from hpad.model.events import Event
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, Query, Sample
+from hpad.model.sample import AdapterError, Asker, Query, Sample
 from hpad.model.selector import Selector
 from hpad.model.target import Scale
 
@@ -56,5 +56,5 @@ class World(Protocol):
 
 class Metrics(Protocol):
     async def gather(
-        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float
+        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None
     ) -> list[Sample | AdapterError]: ...

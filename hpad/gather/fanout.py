@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from hpad import settings
-from hpad.adapter import Adapter, AdapterError, Answer, Context, Query
+from hpad.adapter import Adapter, AdapterError, Answer, Asker, Context, Query
 from hpad.gather import contexts, limits, plan, registry, report
 from hpad.gather.call import HOLDS_UP_SECONDS
 from hpad.gather.redact import Redactor
@@ -92,19 +92,23 @@ class Gatherer:
         except AdapterError:
             return None
 
-    async def gather(self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float) -> list[Answer]:
+    async def gather(
+        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
+    ) -> list[Answer]:
         """One answer per query, in order; an error among the queries is its own answer.
+
+        `asker` is told to those adapters alone whose answers depend on it.
 
         Waits at most `deadline` seconds: what has not come by then is an error, whatever else has come is kept.
         Raises nothing but CancelledError, and a cancellation leaves the calls that others share alone.
         """
-        asked = [self._ask(query) for query in queries]
+        asked = [self._ask(query, asker) for query in queries]
         pending = {future for future in asked if isinstance(future, asyncio.Future)}
         if pending:
             await asyncio.wait(pending, timeout=deadline)
         return [_read(query, future, deadline) for query, future in zip(queries, asked, strict=True)]
 
-    def _ask(self, query: Query | AdapterError) -> asyncio.Future[Answer] | AdapterError:
+    def _ask(self, query: Query | AdapterError, asker: Asker | None) -> asyncio.Future[Answer] | AdapterError:
         if isinstance(query, AdapterError):
             return query
         try:
@@ -113,7 +117,7 @@ class Gatherer:
             return error
         if opened.source is None:
             return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
-        return opened.source.ask(query)
+        return opened.source.ask(query, asker)
 
     @staticmethod
     def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:

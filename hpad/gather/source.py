@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
+import msgspec
+
+from hpad.adapter import Adapter, AdapterError, Answer, Asker, Log, Query
 from hpad.clock import Clock
 from hpad.gather import answers, breaker, call, pace, report, shelf
 from hpad.gather.limits import Limits
@@ -48,6 +50,7 @@ class Source:
         self.name = name
         self._adapter = adapter
         self._grouping: Callable[[Query], Hashable] | None = getattr(adapter, "group", None)
+        self._personal: Callable[[Query], bool] | None = getattr(adapter, "personal", None)
         self._clock = clock
         self._log = log
         self._observer = observer
@@ -65,8 +68,13 @@ class Source:
         self._harmful = False
         self._closed = False
 
-    def ask(self, query: Query) -> asyncio.Future[Answer]:
-        """The answer to come: it is always set in the end, and never to an exception. Wait for it, do not cancel it."""
+    def ask(self, query: Query, asker: Asker | None = None) -> asyncio.Future[Answer]:
+        """The answer to come: it is always set in the end, and never to an exception. Wait for it, do not cancel it.
+
+        The asker becomes part of the query only where the adapter says that the answer depends on it.
+        """
+        if asker is not None and self._is_personal(query):
+            query = msgspec.structs.replace(query, asker=asker)
         now = self._clock.monotonic()
         self._tally.asked += 1
         if self._closed:
@@ -137,6 +145,15 @@ class Source:
         except Exception:  # noqa: BLE001 - code of others: then the query is on its own
             return None
         return found
+
+    def _is_personal(self, query: Query) -> bool:
+        """Whether the answer depends on who asks, as the adapter sees it; one that fails to say so gets to know it."""
+        if self._personal is None:
+            return False
+        try:
+            return bool(self._personal(query))
+        except Exception:  # noqa: BLE001 - code of others: nobody is given an answer that may be another's
+            return True
 
     def _dispatch(self) -> None:
         if not self._waiting or self._closed or len(self._calls) >= self._limits.concurrency:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from hpad.adapter import AdapterError, Answer, Query
+from hpad.adapter import AdapterError, Answer, Asker, Query
 from hpad.clock import Clock
 from hpad.gather import report
 from hpad.gather.fanout import Gatherer
@@ -51,9 +51,11 @@ class Sources:
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    async def gather(self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float) -> list[Answer]:
+    async def gather(
+        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
+    ) -> list[Answer]:
         """As Gatherer.gather."""
-        return await self._gatherer.gather(hpa, queries, deadline=deadline)
+        return await self._gatherer.gather(hpa, queries, deadline=deadline, asker=asker)
 
     def fallback(self, query: Query) -> Fallback | None:
         """As Gatherer.fallback."""

@@ -6,10 +6,11 @@ away from zero as Kubernetes rounds. Missing is never zero: no answer is an `Ada
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Self
 
 import msgspec
 
-from hpad.model.hpa import CrossVersionObjectReference
+from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.model.moment import Moment
 from hpad.model.selector import Selector
 
@@ -21,12 +22,33 @@ EXTERNAL = "External"
 SOURCE_TYPES = (RESOURCE, CONTAINER_RESOURCE, PODS, OBJECT, EXTERNAL)
 
 
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: the HPA's name and labels (sorted pairs), and the target that it scales."""
+
+    name: str
+    target_kind: str
+    target_name: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, hpa: HorizontalPodAutoscaler) -> Self:
+        """The HPA as an asker."""
+        target, labels = hpa.spec.scale_target_ref, hpa.metadata.labels
+        return cls(
+            name=hpa.metadata.name,
+            target_kind=target.kind,
+            target_name=target.name,
+            labels=tuple(sorted(labels.items())) if labels else (),
+        )
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """One metric to be read.
 
     `type` is one of SOURCE_TYPES; `name` the metric's (or resource's) name. `pods` selects the target's pods (Resource,
     ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none; `container` goes
-    with ContainerResource, `object` with Object.
+    with ContainerResource, `object` with Object. `asker` is set only for an adapter whose answer depends on it: equal
+    queries of different HPAs are one.
     """
 
     type: str
@@ -36,6 +58,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     pods: Selector | None = None
     selector: Selector | None = None
     object: CrossVersionObjectReference | None = None
+    asker: Asker | None = None
 
 
 class PodValue(msgspec.Struct, frozen=True, gc=False):

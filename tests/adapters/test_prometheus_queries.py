@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from hpad import testing
-from hpad.adapter import AdapterError, Answer, Context, ExternalSample, ObjectSample, PodSample, Query
+from hpad.adapter import AdapterError, Answer, Asker, Context, ExternalSample, ObjectSample, PodSample, Query
 from hpad.lab.servers.prometheus import PrometheusServer
 from hpad.model.selector import Operator, Requirement, Selector
 from hpad_adapters.prometheus import Prometheus
@@ -294,3 +294,71 @@ async def test_keeps_the_contract(prom: Asked, server: PrometheusServer) -> None
         answers = await testing.check_adapter(Prometheus(settings, context), queries)
     failed = [query.name for query, answer in zip(queries, answers, strict=True) if isinstance(answer, AdapterError)]
     assert failed == ["depth", "bad", "unknown"]
+
+
+def asking(name: str, target: str = "web", **labels: str) -> Query:
+    """The External metric `depth` of that HPA."""
+    asker = Asker(name=name, target_kind="Deployment", target_name=target, labels=tuple(sorted(labels.items())))
+    return msgspec.structs.replace(testing.external("depth", namespace="shop"), asker=asker)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'queue_depth{queue="<<.HPA>>"}',
+        'queue_depth{queue=~"<<.Target>>",namespace="<<.Namespace>>"}',
+        'queue_depth{queue="<<.HPALabels.team>>"}',
+        "queue_depth{queue='<<index .HPALabels \"team\">>'} and on() vector(1)",
+        'label_replace(queue_depth{queue="<<.HPA>>"}, "kind", "<<.TargetKind>>", "", "")',
+    ],
+)
+async def test_a_query_is_made_of_who_asks(prom: Asked, query: str) -> None:
+    orders, mails = asking("orders", "orders", team="orders"), asking("mails", "mails", team="mails")
+    assert await prom.answers({"depth": {"query": query}}, orders, mails) == [
+        ExternalSample((80_000,), AT),
+        ExternalSample((7_000,), AT),
+    ]
+
+
+@pytest.mark.parametrize("quoted", ['="<<.HPALabels.team>>"', '=~"<<.HPALabels.team>>"', "='<<.HPALabels.team>>'"])
+async def test_a_label_of_the_hpa_cannot_become_promql(prom: Asked, quoted: str) -> None:
+    answer = await prom.answer(f"queue_depth{{queue{quoted}}}", asking("web", team=lab.ODD))
+    assert answer == ExternalSample((42_000,), AT)
+
+
+async def test_hpas_of_which_the_query_says_the_same_share_a_request(prom: Asked) -> None:
+    query = 'queue_depth{queue="<<.HPALabels.team>>"}'
+    queries = [asking(f"web-{n}", f"web-{n}", team="orders", nr=str(n)) for n in range(3)]
+    assert await prom.answers({"depth": {"query": query}}, *queries) == [ExternalSample((80_000,), AT)] * 3
+    assert len(prom.requests) == 1
+
+
+async def test_a_label_that_the_hpa_lacks_is_named(prom: Asked) -> None:
+    answer = await prom.answer('queue_depth{queue="<<.HPALabels.team>>"}', asking("web", tier="front"))
+    assert isinstance(answer, AdapterError)
+    assert answer.blame == "spec"
+    assert answer.message == 'the query for "depth" takes the label "team" of the HPA, which HPA "web" does not have'
+
+
+async def test_a_query_made_of_the_hpa_takes_an_hpa(prom: Asked) -> None:
+    answer = await prom.answer('queue_depth{queue="<<.HPA>>"}', testing.external("depth"))
+    assert answer == AdapterError('the query for "depth" is made of .HPA: only an HPA can ask for it', "spec")
+
+
+async def test_all_labels_of_the_hpa_at_once_are_no_text(prom: Asked) -> None:
+    with pytest.raises(AdapterError, match=r"<<\.HPALabels>> names no label"):
+        await prom.answer('queue_depth{queue="<<.HPALabels>>"}', asking("web"))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [(DEPTH, False), ('x{a="<<.Namespace>>"}', False)]
+    + [(f'x{{a="<<.{each}>>"}}', True) for each in ("HPA", "Target", "TargetKind", "HPALabels.team")],
+)
+async def test_only_queries_made_of_the_hpa_are_personal(prom: Asked, query: str, expected: bool) -> None:
+    settings = msgspec.convert(
+        {"url": "http://127.0.0.1:9", "metrics": {"depth": {"query": query}}}, Prometheus.Settings
+    )
+    async with testing.context("prom") as context:
+        made = Prometheus(settings, context)
+        assert [made.personal(testing.external(name)) for name in ("depth", "other")] == [expected, False]

@@ -19,7 +19,7 @@ from hpad.model.events import Event
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, ExternalSample, Query, Sample
+from hpad.model.sample import AdapterError, Asker, ExternalSample, Query, Sample
 from hpad.model.selector import Selector
 from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Tunables
@@ -139,11 +139,13 @@ class Metrics:
         self.clock = clock
         self.values: dict[str, int | Callable[[], Any]] = {}
         self.asked: list[tuple[float, str]] = []
+        self.askers: list[Asker | None] = []
 
     async def gather(
-        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float
+        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None
     ) -> list[Sample | AdapterError]:
         self.asked.append((self.clock.monotonic(), hpa.name))
+        self.askers.append(asker)
         value = self.values.get(hpa.name)
         if callable(value):
             value = await value()

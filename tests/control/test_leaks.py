@@ -68,7 +68,7 @@ def test_hpas_that_are_gone_leave_nothing() -> None:
             limits=Limits(rate=1e6),
         )  # fmt: skip
 
-        async def gather(key: Any, queries: Sequence[Query], *, deadline: float) -> list[Answer]:
+        async def gather(key: Any, queries: Sequence[Query], *, deadline: float, asker: Any) -> list[Answer]:
             return list(await asyncio.gather(*(source.ask(query) for query in queries)))
 
         bench.metrics.gather = gather  # type: ignore[method-assign]  # the source's answers

@@ -104,7 +104,7 @@ class World:
     async def write_status(self, hpa: Any, status: Any) -> Any:
         raise AssertionError("statuses are kept in the store here")
 
-    async def gather(self, hpa: Any, queries: Sequence[Any], *, deadline: float) -> list[Sample | Any]:
+    async def gather(self, hpa: Any, queries: Sequence[Any], **how: Any) -> list[Sample | Any]:
         self.moment()
         return self.step.answer(queries)
 

@@ -10,7 +10,7 @@ import structlog
 import virtual
 
 from hpad import testing
-from hpad.adapter import EXTERNAL, AdapterError, Answer, ExternalSample, Query
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Asker, ExternalSample, Query
 from hpad.gather.limits import Limits
 from hpad.gather.source import Source
 
@@ -230,3 +230,32 @@ def test_closing_answers_all_who_wait_and_closes_the_adapter():
         assert asyncio.get_running_loop().time() == 1
 
     virtual.run(main())
+
+
+def personal(answer: Callable[[Query], object]) -> Scripted:
+    """An adapter that says so whose queries are personal."""
+    adapter = Scripted()
+    adapter.personal = answer
+    return adapter
+
+
+@pytest.mark.parametrize(
+    ("adapter", "calls"),
+    [
+        (Scripted(), ["a", "b"]),
+        (personal(lambda query: False), ["a", "b"]),
+        (personal(lambda query: query.name == "a"), ["aa", "b"]),
+        (personal(lambda query: 1 / 0), ["aa", "bb"]),
+    ],
+)
+def test_who_asks_keeps_equal_queries_apart_only_where_the_adapter_says_so(adapter: Scripted, calls: list[str]):
+    web, api = (Asker(name=name, target_kind="Deployment", target_name=name) for name in ("web", "api"))
+
+    async def main() -> None:
+        source = opened(adapter, fresh=5.0)
+        for query in (A, B):
+            await asyncio.gather(source.ask(query, web), source.ask(query, api))
+            await asyncio.gather(source.ask(query, api), source.ask(query, web))
+
+    virtual.run(main())
+    assert adapter.batches == calls

@@ -53,6 +53,10 @@ class Prometheus:
         """Questions for the same metric of a namespace can be one query to the server."""
         return query.namespace, query.type, query.name
 
+    def personal(self, query: Query) -> bool:
+        """Whether the query to the server is made of the HPA's name, its labels or its target."""
+        return self._own.personal(query)
+
     async def aclose(self) -> None:
         """Nothing to let go of: the session is hpad's."""
 

@@ -10,8 +10,12 @@ from hpad_adapters.prometheus.settings import Metric
 _RESOURCES = ("cpu", "memory")
 _OF_THE_OBJECT = frozenset({"Object", "Kind"})
 _OF_THE_PODS = frozenset({"PodMatchers", "Container"})
+_OF_THE_HPA = frozenset({"HPA", "HPALabels", "Target", "TargetKind"})
 _VARIABLES = (
-    _OF_THE_OBJECT | _OF_THE_PODS | {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
+    _OF_THE_OBJECT
+    | _OF_THE_PODS
+    | _OF_THE_HPA
+    | {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
 )
 
 
@@ -50,10 +54,16 @@ class Own:
             matchers=matchers,
             listed=listed,
             texts=_texts(query, metric, recipe),
+            whose=_whose(query, recipe),
             item=metric.pod if of_pods else "",
             container=metric.container if of_pods and query.type != PODS else "",
             names=None if "PodMatchers" in recipe.template.variables else names,
         )
+
+    def personal(self, query: Query) -> bool:
+        """Whether its query is made of what is known of the HPA alone."""
+        found = self._recipes.get(query.name)
+        return found is not None and bool(_OF_THE_HPA & found[1].template.variables)
 
     def needs_pods(self, query: Query) -> bool:
         """Whether it takes the names of the target's pods, since the query does not select by their labels."""
@@ -70,6 +80,9 @@ def _compiled(name: str, metric: Metric) -> Recipe:
         compiled = template.compiled(metric.query, _VARIABLES)
     except template.TemplateError as error:
         raise AdapterError(f'metrics: "{name}": query: {error}', "spec") from None
+    if "None" in compiled.keys("HPALabels"):
+        what = '<<.HPALabels>> names no label: <<index .HPALabels "team">> is the value of one'
+        raise AdapterError(f'metrics: "{name}": query: {what}', "spec")
     return Recipe(
         origin=f'metrics: "{name}"',
         template=compiled,
@@ -101,6 +114,9 @@ def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str
         "Container": query.container,
         "PodMatchers": "",
     }
+    if query.asker is not None:
+        asker = query.asker
+        texts |= {"HPA": asker.name, "Target": asker.target_name, "TargetKind": asker.target_kind}
     used = recipe.template.variables
     if "PodMatchers" in used and query.pods is not None:
         terms = query.pods.requirements
@@ -108,11 +124,30 @@ def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str
     return tuple((name, text) for name, text in texts.items() if name in used)
 
 
+def _whose(query: Query, recipe: Recipe) -> tuple[tuple[str, str], ...]:
+    """The labels of the HPA that the template uses; raises AdapterError for one that the HPA does not have."""
+    needed = recipe.template.keys("HPALabels")
+    if not needed or query.asker is None:
+        return ()
+    labels = dict(query.asker.labels)
+    missing = sorted(needed - set(labels))
+    if missing:
+        raise AdapterError(
+            f'the query for "{query.name}" takes the label "{missing[0]}" of the HPA, '
+            f'which HPA "{query.asker.name}" does not have',
+            "spec",
+        )
+    return tuple((label, labels[label]) for label in sorted(needed))
+
+
 def _check_variables(query: Query, used: frozenset[str]) -> None:
-    """A query about an object or about pods answers no other metric."""
+    """A query about an object or about pods answers no other metric, one about the HPA nobody unknown."""
     other = used & _OF_THE_PODS if query.type in (EXTERNAL, OBJECT) else frozenset[str]()
     other |= used & _OF_THE_OBJECT if query.object is None else frozenset[str]()
     if other:
         raise AdapterError(
             f'the query for "{query.name}" is made of .{min(other)}, so it answers no {query.type} metric', "spec"
         )
+    if query.asker is None and used & _OF_THE_HPA:
+        what = min(used & _OF_THE_HPA)
+        raise AdapterError(f'the query for "{query.name}" is made of .{what}: only an HPA can ask for it', "spec")

@@ -30,7 +30,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one HPA, ready to be asked.
 
     `wanted`: label -> the value it must have; `matchers`: what else the series must match; `listed`: the values that
-    go with those, for templates; `texts`: the other variables of the template. `item` and `container` are the labels
+    go with those, for templates; `texts`: the other variables of the template; `whose`: the labels of the HPA among
+    them. `item` and `container` are the labels
     of the answer that tell objects (or pods) and containers apart, empty where nothing does. `names`: the pods that
     are meant, None where the query itself sees to that; `narrow`: whether these names go into the query.
     """
@@ -41,6 +42,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     matchers: tuple[str, ...] = ()
     listed: tuple[tuple[str, tuple[str, ...]], ...] = ()
     texts: tuple[tuple[str, str], ...] = ()
+    whose: tuple[tuple[str, str], ...] = ()
     item: str = ""
     container: str = ""
     names: frozenset[str] | None = None
@@ -50,7 +52,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     def shape(self) -> tuple[object, ...]:
         """What questions must have in common to be asked in one query."""
         kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.narrow
-        return self.recipe, *kind, tuple(self.wanted), self.matchers, self.listed, self.texts
+        return self.recipe, *kind, tuple(self.wanted), self.matchers, self.listed, self.texts, self.whose
 
 
 def selected(
@@ -91,6 +93,7 @@ def rendered(ask: Ask, wanted: Mapping[str, tuple[str, ...]], names: frozenset[s
         "Labels": listed,
         "GroupBy": ",".join(by),
         "GroupBySlice": by,
+        "HPALabels": {label: (value,) for label, value in ask.whose},
         **dict(ask.texts),
     }
     return ask.recipe.template.render(variables)
