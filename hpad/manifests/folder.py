@@ -6,10 +6,13 @@ been writing.
 """
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISREG
+from typing import Final
 
 import msgspec
 import structlog
@@ -25,6 +28,7 @@ from hpad.model.key import Key
 Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
 """Told of each change: key, the HPA before (None: new), the HPA after (None: gone). Must neither raise nor wait."""
 
+_LARGEST: Final = 64 << 20
 _Stamp = tuple[int, int, int, int]
 
 
@@ -245,6 +249,10 @@ class Folder:
 
 def _stamp(path: Path) -> _Stamp:
     stat = path.stat()  # follows links: a ConfigMap's files change by the link that their folder is
+    if not S_ISREG(stat.st_mode):
+        raise OSError(errno.EINVAL, "not a file")  # a pipe would never end, nor would a device
+    if stat.st_size > _LARGEST:
+        raise OSError(errno.EFBIG, f"larger than {_LARGEST >> 20} MiB")
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 

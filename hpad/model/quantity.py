@@ -242,7 +242,7 @@ def _binary_text(units: int) -> str:
 
 
 def _decimal_text(mantissa: int, exponent: int, format: Format) -> str:
-    while mantissa % 10 == 0:
+    while mantissa % 10 == 0 and exponent < _MAX_EXPONENT:  # beyond it nothing could be read back
         mantissa //= 10
         exponent += 1
     mantissa *= 10 ** (exponent % 3)

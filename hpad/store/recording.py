@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections import deque
 from pathlib import Path
+from urllib.parse import quote
 from typing import BinaryIO
 
 import msgspec
@@ -96,8 +97,7 @@ class Journal:
         key = done.view.hpa.metadata.key
         file = self._files.get(key)
         if file is None:
-            name = f"{key.namespace}.{key.name}.{self._started}.jsonl"
-            file = self._files[key] = _File(self._folder / name)
+            file = self._files[key] = _File(self._folder / file_name(key.namespace, key.name, self._started))
         hpa, steps, file.steps = done.view.hpa, file.steps, 0
         if steps in (0, _LONGEST) or done.view.history != file.history or hpa.metadata.uid != file.uid:
             self._begin(file, done)
@@ -129,3 +129,8 @@ def _is_cut(out: BinaryIO) -> bool:
         return False
     out.seek(-1, os.SEEK_END)
     return out.read(1) != b"\n"
+
+
+def file_name(namespace: str, name: str, started: str) -> str:
+    """Of a record; whatever an HPA is called, it is one name and no path."""
+    return f"{quote(namespace, safe='')}.{quote(name, safe='')}.{started}.jsonl"

@@ -1,0 +1,60 @@
+"""A small answer that unpacks to a large one is cut off at the limit, and not unpacked first."""
+
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from hpad import testing
+from hpad.adapter import AdapterError
+from hpad_adapters.prometheus import Prometheus
+from hpad_adapters.rabbitmq import RabbitMQ
+
+UNPACKED = 400 << 20
+SOURCES: dict[type, dict[str, Any]] = {
+    Prometheus: {"metrics": {"depth": {"query": "x"}}},
+    RabbitMQ: {},
+}
+
+
+@asynccontextmanager
+async def bomb() -> AsyncIterator[str]:
+    """A server whose every answer is 400 MiB of spaces, packed: what clients say they accept is not looked at."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(UNPACKED >> 20)) + packer.flush()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.headers["Accept-Encoding"] == "identity"
+        response = web.Response(body=packed, content_type="application/json")
+        response.headers["Content-Encoding"] = "gzip"
+        return response
+
+    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+async def test_a_packed_answer_is_unpacked_up_to_the_limit_and_no_further(kind: Any) -> None:
+    async with bomb() as url, testing.context("packed") as context:
+        adapter = kind(msgspec.convert({"url": url, **SOURCES[kind]}, kind.Settings), context)
+        tracemalloc.start()
+        try:
+            name = "queue_messages" if kind is RabbitMQ else "depth"
+            (answer,) = await adapter.answer([testing.external(name, "queue=work" if kind is RabbitMQ else None)])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        await adapter.aclose()
+    assert isinstance(answer, AdapterError)
+    assert answer.blame == "source"
+    assert peak < 100 << 20

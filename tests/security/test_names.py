@@ -1,0 +1,86 @@
+"""Names and texts that somebody else chose: in file names, in files, on a terminal."""
+
+import asyncio
+import io
+import os
+from pathlib import Path
+
+import pytest
+import structlog
+
+from hpad import clock, logs
+from hpad.manifests.folder import Folder
+from hpad.store import recording
+
+ESCAPES = "\x1b[2J\x1b[31mred\x9b\r\nfake line\x07"
+GOOD = (
+    "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\n"
+    "spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: web, apiVersion: apps/v1}}\n"
+)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_text_of_others_reaches_the_terminal_as_a_command(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(written, encoding="utf-8", write_through=True))
+    before = structlog.get_config()
+    try:
+        logs.configure("info", form, {})
+        log = structlog.get_logger("hpad")
+        log.info(ESCAPES, hpa=ESCAPES, error=ValueError(ESCAPES))
+        try:
+            raise ValueError(ESCAPES)
+        except ValueError:
+            log.exception("failed")
+    finally:
+        structlog.configure(**before)
+    lines = written.getvalue()
+    assert b"red" in lines
+    assert not set(lines) & {0x1B, 0x07, ord("\r")}
+    assert b"\xc2\x9b" not in lines or form == "json"
+    first = lines.splitlines()[0]
+    assert b"fake line" in first
+
+
+def test_a_record_stays_in_its_folder(tmp_path: Path) -> None:
+    """No API server lets such a name pass; hpad does not rely on that."""
+    name = recording.file_name("../../etc", "/passwd\n", "20260101T000000Z")
+    assert (tmp_path / name).resolve().parent == tmp_path.resolve()
+    assert name == "..%2F..%2Fetc.%2Fpasswd%0A.20260101T000000Z.jsonl"
+    assert recording.file_name("shop", "web.v1-2", "20260101T000000Z") == "shop.web.v1-2.20260101T000000Z.jsonl"
+
+
+def test_what_is_no_file_in_a_folder_of_manifests_is_a_problem_and_holds_up_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "device.yaml").symlink_to("/dev/zero")
+    (tmp_path / "round.yaml").symlink_to("round.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "gone.yaml").symlink_to("nowhere.yaml")
+    with (tmp_path / "large.yaml").open("wb") as large:
+        large.truncate(1 << 40)
+    (tmp_path / "web.yaml").write_text(GOOD)
+
+    async def look() -> Folder:
+        folder = Folder(tmp_path, clock.SystemClock())
+        await folder.refresh()
+        return folder
+
+    folder = asyncio.run(look())
+    assert [str(hpa.metadata.key) for hpa in folder.values()] == ["default/web"]
+    told = {Path(file).name: problems[0].error.message for file, problems in folder.errors.items()}
+    assert set(told) == {"pipe.yaml", "device.yaml", "round.yaml", "folder.yaml", "large.yaml"}
+    assert told["pipe.yaml"] == told["device.yaml"] == "cannot be read: not a file"
+    assert told["large.yaml"] == "cannot be read: larger than 64 MiB"
+
+
+def test_a_link_to_a_file_that_is_no_manifest_quotes_nothing_of_it(tmp_path: Path) -> None:
+    """Who may put links into the folder must not read, through hpad's log, what hpad may read."""
+    (tmp_path / "secret").write_text("swordfish: [\n")
+    (tmp_path / "web.yaml").symlink_to("secret")
+
+    async def look() -> Folder:
+        folder = Folder(tmp_path, clock.SystemClock())
+        await folder.refresh()
+        return folder
+
+    assert "swordfish" not in str([*asyncio.run(look()).errors.values()])
