@@ -1,0 +1,21 @@
+"""The threat model names the tests that hold it; they are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text())
+
+
+@pytest.mark.parametrize(("file", "test"), sorted(set(NAMED)))
+def test_a_test_named_by_the_threat_model_is_there(file: str, test: str) -> None:
+    assert re.search(rf"^\s*(?:async )?def {test}\b" if test else "def test_", (ROOT / file).read_text(), re.MULTILINE)
+
+
+def test_every_threat_has_a_test() -> None:
+    rows = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("| ")]
+    threats = [row for row in rows if not row.startswith(("| threat", "| ---"))]
+    assert len(threats) > 30
+    assert [row for row in threats if "`tests/" not in row] == []
