@@ -20,6 +20,7 @@ KEP-5679 (`fallback.replicas`, `failureDurationSeconds`), for metrics of all typ
 policies can be given to a source (`fallback:`); the HPA's own come first. None of them hides the failure.
 """
 
+import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +34,11 @@ from hpad.model.quantity import QuantityError, parse_milli
 
 T = TypeVar("T")
 
+PREFIX: Final = "hpad.io/"
 FALLBACK: Final = "hpad.io/fallback"
 FAILURE_DURATION: Final = "hpad.io/failure-duration-seconds"
 ACTIVATION: Final = "hpad.io/activation"
+ANNOTATIONS: Final = (FALLBACK, FAILURE_DURATION, ACTIVATION)
 
 HOLD: Final = "hold"
 REPLICAS: Final = "replicas"
@@ -88,6 +91,18 @@ def of(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> Read:
     return _read(fallback, annotations.get(FAILURE_DURATION), activation, tuple(metrics))
 
 
+def flaws(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> dict[str, str]:
+    """What is wrong with the annotations under `hpad.io/`, by annotation, and what would be right; also of those that
+    `of` never looks at, since there is no such annotation, or none that it could go with.
+    """
+    own = {name: text for name, text in (annotations or {}).items() if name.startswith(PREFIX)}
+    if not own:
+        return {}
+    found = {name: _unknown(name) for name in own if name not in ANNOTATIONS}
+    judged = _judged(own.get(FALLBACK), own.get(FAILURE_DURATION), own.get(ACTIVATION), tuple(metrics))
+    return found | dict(judged.flaws)
+
+
 def parse(text: str) -> Fallback:
     """One policy; raises ValueError that says what would be right."""
     found = _POLICY.fullmatch(text.strip())
@@ -102,15 +117,27 @@ def parse(text: str) -> Fallback:
     return Fallback(kind=kind, age=age, after=held)
 
 
+class _Judged(NamedTuple):
+    """The terms of each metric, and the flaw of each annotation that has one."""
+
+    terms: tuple[Terms, ...]
+    flaws: tuple[tuple[str, str], ...]
+
+
 @functools.lru_cache(4096)
 def _read(fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]) -> Read:
-    flaws: list[str] = []
+    judged = _judged(fallback, failure, activation, metrics)
+    return Read(judged.terms, "; ".join(f"annotation {name}: {flaw}" for name, flaw in judged.flaws) or None)
+
+
+def _judged(fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]) -> _Judged:
+    found: list[tuple[str, str]] = []
 
     def said(name: str, text: str | None, one: Callable[[str], T]) -> dict[str, T]:
         try:
             return {} if text is None else _by_metric(text, one, metrics)
         except ValueError as error:
-            flaws.append(f"annotation {name}: {error}")
+            found.append((name, str(error)))
             return {}
 
     after = said(FAILURE_DURATION, failure, lambda text: timedelta(seconds=_count(text, 0, 10**9)))
@@ -119,7 +146,14 @@ def _read(fallback: str | None, failure: str | None, activation: str | None, met
         Terms(fallback=_timed(fallbacks.get(name), after.get(name)), activation=thresholds.get(name))
         for name in metrics
     )
-    return Read(terms if fallbacks or thresholds else (), "; ".join(flaws) or None)
+    return _Judged(terms if fallbacks or thresholds else (), tuple(found))
+
+
+def _unknown(name: str) -> str:
+    known = [each.removeprefix(PREFIX) for each in ANNOTATIONS]
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
+    advice = f'did you mean "{PREFIX}{close[0]}"?' if close else f"there are {', '.join(ANNOTATIONS)}"
+    return f"there is no such annotation; {advice}"
 
 
 def _by_metric(text: str, one: Callable[[str], T], metrics: tuple[str, ...]) -> dict[str, T]:

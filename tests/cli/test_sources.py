@@ -108,11 +108,27 @@ def test_a_question_without_an_answer_says_whose_fault_it_is(numbers, capsys):
     assert "blame:      spec" in shown
 
 
+def test_a_question_can_be_that_of_an_hpa(tmp_path, capsys):
+    query = 'x{a="<<.HPALabels.team>>",b="<<.Target>>"}'
+    metrics = {"depth": {"query": query}}
+    prom = {"adapter": "prometheus", "url": "http://127.0.0.1:9", "metrics": metrics}
+    path = configured(tmp_path, json.dumps({"sources": {"prom": prom}}))
+    asked = ["sources", "test", "--config", path, "prom", "depth"]
+    assert main(asked) == 1
+    assert "only an HPA can ask for it" in capsys.readouterr().out
+    assert main([*asked, "--hpa", "web", "--hpa-labels", "tier=front", "--target", "Deployment/web"]) == 1
+    assert 'the label "team" of the HPA, which HPA "web" does not have' in capsys.readouterr().out
+    assert main([*asked, "--hpa", "web", "--hpa-labels", "tier=front,team=a", "--target", "Deployment/web"]) == 1
+    assert "blame:      source" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["other", "depth"], "there is no source 'other'; there are mine, metrics-server"),
         (["mine", "depth", "--selector", "a in"], "--selector or --pods:"),
+        (["mine", "depth", "--target", "Deployment/web"], "name it with --hpa NAME"),
+        (["mine", "depth", "--hpa", "web", "--target", "web"], "--target: 'web' is not of the form KIND/NAME"),
         (["mine", "depth", "--type", "Object"], "name it with --object KIND/NAME"),
         (["mine", "depth", "--type", "Object", "--object", "web"], "not of the form KIND/NAME"),
     ],

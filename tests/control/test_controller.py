@@ -11,6 +11,7 @@ from control.bench import Bench, hpa
 
 from hpad.kube import errors
 from hpad.model.key import Key
+from hpad.model.sample import Asker
 
 CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
 
@@ -43,6 +44,18 @@ def test_a_few_hpas_begin_at_once() -> None:
         return bench
 
     assert [at for at, _ in run(main).metrics.asked] == [0, 0]
+
+
+def test_metrics_are_told_which_hpa_asks() -> None:
+    async def main() -> Bench:
+        web = hpa("web")
+        metadata = msgspec.structs.replace(web.metadata, labels={"tier": "front", "team": "a"})
+        bench = Bench(msgspec.structs.replace(web, metadata=metadata))
+        await bench.beat(0.001)
+        return bench
+
+    labels = (("team", "a"), ("tier", "front"))
+    assert run(main).metrics.askers == [Asker(name="web", target_kind="Deployment", target_name="web", labels=labels)]
 
 
 def test_a_changed_spec_runs_at_once_and_keeps_the_rhythm() -> None:

@@ -240,6 +240,18 @@ def test_annotations(annotations, expected, flaw):
     assert told.flaw == flaw
 
 
+def test_flaws_are_told_of_all_annotations_even_of_those_without_effect():
+    told = {terms.FALLBACK: "hold", terms.FAILURE_DURATION: "c=9", "hpad.io/activate": "1", "other": "x"}
+    assert terms.flaws(told, ["a", "b"]) == {
+        "hpad.io/activate": 'there is no such annotation; did you mean "hpad.io/activation"?',
+        terms.FAILURE_DURATION: "there is no metric 'c' here; there are a, b",
+    }
+    assert terms.flaws({terms.FAILURE_DURATION: "soon"}, ["a"]) == {
+        terms.FAILURE_DURATION: "'soon' is not a whole number of 0 or more"
+    }
+    assert terms.flaws(None, ["a"]) == terms.flaws({"other": "x"}, []) == {}
+
+
 def test_terms_are_recorded_and_read_back():
     agreed = (Terms(fallback=terms.parse("replicas:5 after 1m"), activation=2500), Terms())
     target = Agreed(QUEUE, RATE, replicas=1, annotations={})
