@@ -401,7 +401,7 @@ class App:
             saying.cancel()
         self.controller.start()
         self._beating.set()
-        self._log.info("heartbeat starts", hpas=sum(1 for _ in self.hpas.values()), url=self._url)
+        self._log.info("at work", hpas=sum(1 for _ in self.hpas.values()), url=self._url)
 
     async def _say_waiting(self) -> None:
         pause = _FIRST_WORD

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hpad.model import duration, terms
+from hpad.model import duration, selector, terms
 from hpad.model.election import LEASES, Election, problems
 from hpad.model.names import subdomain_faults
 from hpad.model.sample import EXTERNAL, SOURCE_TYPES
@@ -258,7 +258,10 @@ def _gates(value: Any) -> dict[str, bool]:
     """`{Name: true}` or, as with the original's flag, "A=true,B=false"."""
     if isinstance(value, str):
         parts = [part.partition("=") for part in value.split(",") if part.strip()]
-        value = {name.strip(): setting.strip().lower() or "?" for name, _, setting in parts}
+        for name, equals, _ in parts:
+            if not equals:
+                raise ValueError(f"{name.strip()!r} is given no value: write {name.strip()}=true or =false")
+        value = {name.strip(): setting.strip().lower() for name, _, setting in parts}
     if not isinstance(value, dict):
         raise ValueError(f'{value!r} is not of the form "Name=true,Other=false"')
     known = Gates.__struct_fields__
@@ -266,6 +269,16 @@ def _gates(value: Any) -> dict[str, bool]:
         if name not in known:
             raise ValueError(f"there is no feature gate {name!r}{_hint(name, known)}")
     return {name: _flag(setting) for name, setting in value.items()}
+
+
+def _selector(value: Any) -> str:
+    """A label selector as `kubectl -l` takes it."""
+    text = _text(value)
+    try:
+        selector.parse(text)
+    except selector.SelectorError as error:
+        raise ValueError(f'{text!r} is not a label selector such as "autoscaler=hpad": {error}') from None
+    return text
 
 
 def _labels(value: Any) -> dict[str, str]:
@@ -405,7 +418,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "kubeconfig": _optional_text,
     "context": _optional_text,
     "namespaces": _names,
-    "hpa_selector": _text,
+    "hpa_selector": _selector,
     "manifests": _path,
     "sync_period": _positive_duration,
     "workers": _count,
@@ -514,7 +527,9 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
         return []
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: cannot be read: {error}") from None
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""

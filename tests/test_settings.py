@@ -94,6 +94,8 @@ routes:
         ("workers: true", "hpad.yaml: workers: True is not a whole number of 1 or more"),
         ("listen: '8080'", "hpad.yaml: listen: '8080' is not of the form host:port"),
         ("feature_gates: {HPAScaleToZer: true}", "no feature gate 'HPAScaleToZer'; did you mean 'HPAScaleToZero'?"),
+        ("feature_gates: HPAScaleToZero", "'HPAScaleToZero' is given no value: write HPAScaleToZero=true or =false"),
+        ("hpa_selector: a=b=c", "hpa_selector: 'a=b=c' is not a label selector such as \"autoscaler=hpad\": "),
         ("feature_gates: {HPAScaleToZero: 2}", "hpad.yaml: feature_gates: 2 is neither true nor false"),
         ("sources: [rabbitmq]", "hpad.yaml: sources: sources are a mapping"),
         ("sources: {a: {adapter: rabbitmq, timeout: 3}}", "hpad.yaml: sources: a: timeout: 3 has no unit"),

@@ -4,11 +4,12 @@ Status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 
 """
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import hpad
 from hpad.cli.failure import Failure
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. `argv` is that of the process unless given (without the program)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parser(arguments).parse_args(arguments)
+        args = _parsed(arguments)
         status: int = args.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -42,7 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for; ends the process with status 2 at a mistake, with the option that was probably meant."""
+    parser, commands = _parser(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        called = commands.choices[next(name for name in arguments if name in commands.choices)]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], called._option_string_actions, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        called.exit(2, f"{called.prog}: unknown: {' '.join(unknown)}{hint}\n`{called.prog} --help` tells all.\n")
+    return args
+
+
+def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
+    """The program's parser, and the parsers of the commands."""
     parser = argparse.ArgumentParser(
         prog="hpad",
         description="Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does.",
@@ -52,7 +66,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in _needed(arguments):
         importlib.import_module(f"hpad.cli.{name}").add_parser(commands)
-    return parser
+    return parser, commands
 
 
 def _needed(arguments: Sequence[str]) -> Sequence[str]:

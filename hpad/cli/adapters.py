@@ -10,6 +10,7 @@ import msgspec
 from hpad.adapter import Adapter, AdapterError
 from hpad.cli.failure import Failure
 from hpad.gather import registry
+from hpad.model.sample import SOURCE_TYPES
 
 _EPILOG = """\
 examples:
@@ -29,8 +30,9 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="all adapters, a line each")
+    parser.set_defaults(run=list_all)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    listing = actions.add_parser("list", help="all adapters, a line each (without an ACTION, too)")
     listing.set_defaults(run=list_all)
     describing = actions.add_parser("describe", help="all about one adapter")
     describing.add_argument("name", metavar="NAME", help="as in `adapter: NAME` of the configuration")
@@ -40,13 +42,18 @@ def add_parser(commands: Any) -> None:
 def list_all(args: argparse.Namespace) -> int:
     """One line per adapter; one that cannot be used says why. 0, or 1 if there is such a one."""
     broken = 0
+    rows = [("NAME", "SERVES", "ANSWERS")]
     for name in registry.names():
         try:
             adapter = registry.adapter_class(name)
-            text = f"{', '.join(sorted(adapter.serves)):<44} {_summary(adapter)}"
+            serves = "every type" if adapter.serves.issuperset(SOURCE_TYPES) else ", ".join(sorted(adapter.serves))
+            rows.append((name, serves, _summary(adapter)))
         except AdapterError as error:
-            broken, text = broken + 1, f"broken: {error.message}"
-        print(f"{name:<18} {text}".rstrip())
+            broken += 1
+            rows.append((name, "-", f"broken: {error.message}"))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, serves, text in rows:
+        print(f"{name:<{widths[0]}}  {serves:<{widths[1]}}  {text}".rstrip())
     return 1 if broken else 0
 
 

@@ -143,7 +143,9 @@ def _configuration_errors(document: Document) -> Iterator[FieldError]:
 def _as_text(verdict: Verdict) -> None:
     subject = f"{verdict.subject}: " if verdict.subject else ""
     for line, error in verdict.errors:
-        print(f"{verdict.document.file}:{line}: {subject}{error.message}")
+        print(f"{inputs.place(verdict.document, line)}: {subject}{error.message}")
+        if error.field == "spec.minReplicas" and error.message.startswith("spec.minReplicas: Invalid value: 0:"):
+            print("hpad: where the feature gate HPAScaleToZero is on, check with --scale-to-zero", file=sys.stderr)
 
 
 def _as_json(verdict: Verdict) -> None:

@@ -82,7 +82,7 @@ def _from_keda(document: Document, converted: list[Converted]) -> Loaded:
     if loaded.hpa is not None and not loaded.errors:
         converted.append(found)
         for note in found.notes:
-            place = f"{document.file}:{document.line_of(note.field)}"
+            place = inputs.place(document, document.line_of(note.field))
             print(f"{place}: {scaledobject.KIND} {loaded.namespace}/{loaded.name}: {note}", file=sys.stderr)
     return loaded
 
@@ -111,7 +111,8 @@ def _complain(document: Document, loaded: Loaded) -> None:
     if scaledobject.is_scaled_object(document.value):
         subject = f"{scaledobject.KIND} {loaded.namespace}/{loaded.name or '?'}: "
     for error in loaded.errors:
-        print(f"{document.file}:{document.line_of(error.field)}: {subject}{error.message}", file=sys.stderr)
+        place = inputs.place(document, document.line_of(error.field))
+        print(f"{place}: {subject}{error.message}", file=sys.stderr)
 
 
 def _built(hpa: HorizontalPodAutoscaler, version: str) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from hpad.manifests import documents
 from hpad.manifests.documents import Document
 
 STDIN: Final = "-"
+NO_LINE: Final = 0
+"""The line of what is wrong with a file or folder as a whole."""
 
 
 def read(names: Iterable[str]) -> Iterator[Document]:
@@ -23,6 +25,11 @@ def read(names: Iterable[str]) -> Iterator[Document]:
             yield from _path(Path(name))
 
 
+def place(document: Document, line: int) -> str:
+    """Where something is, as FILE:LINE, or FILE for what is said of it as a whole."""
+    return document.file if line == NO_LINE else f"{document.file}:{line}"
+
+
 def _path(path: Path) -> Iterator[Document]:
     try:
         files = _manifests(path) if path.is_dir() else [path]
@@ -30,7 +37,7 @@ def _path(path: Path) -> Iterator[Document]:
             found = documents.read(file)
             yield from found or [documents.broken(str(file), 0, 1, "holds no document")]
     except OSError as error:
-        yield documents.broken(str(path), 0, 1, f"cannot be read: {error.strerror or error}")
+        yield documents.broken(str(path), 0, NO_LINE, f"cannot be read: {error.strerror or error}")
 
 
 def _manifests(folder: Path) -> list[Path]:

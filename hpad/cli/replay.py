@@ -18,6 +18,7 @@ under "expect" is looked at by --check alone."""
 
 _EXAMPLES = """\
 examples:
+  hpad replay --explain ./records       all that `hpad run --record ./records` wrote
   hpad replay web.jsonl                 decisions as JSON
   hpad replay --explain web.jsonl.gz    decisions as sentences, one line a step
   hpad replay --check scenarios.jsonl   compare with what was expected; exit status 1 where something differs
@@ -35,7 +36,9 @@ def add_parser(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help='.jsonl or .jsonl.gz; "-" is standard input')
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help='.jsonl or .jsonl.gz, or a folder of them; "-" is standard input'
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--explain", action="store_true", help="print the decisions as sentences, one line a step")
     how.add_argument("--check", action="store_true", help="compare with `expect` and say how many steps agree")

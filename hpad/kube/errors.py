@@ -1,6 +1,8 @@
 """What goes wrong between hpad and an API server: one exception, made in one place from whatever it was."""
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -143,6 +145,13 @@ def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isdecimal() else None
 
 
+def _spoken(error: OSError) -> str:
+    """Why there is no connection, in the words of the system; asyncio has its own, with a tuple in them."""
+    if error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
 @contextmanager
 def border(server: str) -> Iterator[None]:
     """Let no foreign exception through: those of HTTP, TLS and sockets become ApiError(status=0)."""
@@ -156,7 +165,7 @@ def border(server: str) -> Iterator[None]:
     except aiohttp.ClientConnectorSSLError as error:
         raise ApiError(0, CERTIFICATE, f"{server}: no TLS connection: {error.os_error}") from error
     except aiohttp.ClientConnectorError as error:
-        raise ApiError(0, "Connection", f"{server} cannot be reached: {error.os_error.strerror}") from error
+        raise ApiError(0, "Connection", f"{server} cannot be reached: {_spoken(error.os_error)}") from error
     except aiohttp.ClientHttpProxyError as error:
         raise ApiError(0, "Proxy", f"the proxy before {server} answered {error.status} {error.message}") from error
     except aiohttp.ServerDisconnectedError as error:

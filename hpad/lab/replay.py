@@ -27,6 +27,7 @@ ATTEMPTS: Final = 5
 CONFLICT: Final = "conflict"
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 
 
 class ReplayError(ValueError):
@@ -80,18 +81,39 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
 
 
 def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The scenarios of a .jsonl or .jsonl.gz file ("-": standard input), each with its place for messages.
+    """The scenarios of a .jsonl or .jsonl.gz file, of all such files of a folder, or of standard input ("-").
 
-    Raises ReplayError for a file that can't be read and for a line that is no JSON object.
+    Each comes with its place for messages. Raises ReplayError for a file that can't be read or holds no scenario, for a
+    folder without such files, and for a line that is no JSON object.
     """
+    if name != "-" and Path(name).is_dir():
+        files = sorted(path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
+        if not files:
+            raise ReplayError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
+        for file in files:
+            yield from _read(str(file))
+    else:
+        yield from _read(name)
+
+
+def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    shown = "standard input" if name == "-" else name
+    empty = True
     try:
         with _lines(name) as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    place = f"{'standard input' if name == '-' else name}, line {number}"
+                    empty = False
+                    place = f"{shown}, line {number}"
                     yield place, _object(line, place)
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise ReplayError(f"{name}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ReplayError(f"{shown}: not a recording: byte {error.object[error.start]:#04x} is not UTF-8") from error
+    except OSError as error:
+        raise ReplayError(f"{shown}: cannot be read: {error.strerror or error}") from error
+    except (EOFError, zlib.error) as error:
+        raise ReplayError(f"{shown}: {error}") from error
+    if empty:
+        raise ReplayError(f"{shown}: holds no scenario")
 
 
 def agrees(ours: Any, expected: Any) -> bool:

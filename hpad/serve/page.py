@@ -30,7 +30,7 @@ _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="15"><title>hpad</title>
 <style>$style</style></head><body>
 <h1>hpad</h1>
-<p>$count HPAs &middot; <a href="/api/hpas">JSON</a> &middot; <a href="/metrics">metrics</a></p>
+<p>$count &middot; <a href="/api/hpas">JSON</a> &middot; <a href="/metrics">metrics</a></p>
 $notes
 <table>
 <thead><tr><th>HPA</th><th>Target</th><th>Min</th><th>Max</th><th>Replicas</th><th>Last decision</th></tr></thead>
@@ -47,7 +47,12 @@ _ROW = string.Template(
 def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> str:
     """The page for the rows of `serve.hpas`, under what else is to be said."""
     listed = "\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
-    return _PAGE.substitute(style=_STYLE, count=len(rows), notes=listed, rows="\n".join(map(_row, rows)))
+    return _PAGE.substitute(
+        style=_STYLE,
+        count=f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}",
+        notes=listed,
+        rows="\n".join(map(_row, rows)),
+    )
 
 
 def _row(row: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def test_every_field_has_type_default_and_meaning():
 def test_all_that_are_installed_are_listed(capsys):
     assert main(["adapters", "list"]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in listed] == list(registry.names())
+    assert [line.split()[0] for line in listed] == ["NAME", *registry.names()]
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -64,3 +64,13 @@ def test_every_adapter_can_describe_itself(name, capsys):
 def test_an_adapter_that_is_not_there(capsys):
     assert main(["adapters", "describe", "rabitmq"]) == 1
     assert 'there is no adapter "rabitmq"; installed: ' in capsys.readouterr().err
+
+
+def test_without_an_action_all_are_listed_in_columns(capsys):
+    assert main(["adapters"]) == 0
+    alone = capsys.readouterr().out
+    assert main(["adapters", "list"]) == 0
+    assert capsys.readouterr().out == alone
+    head, *rows = alone.splitlines()
+    assert head.split() == ["NAME", "SERVES", "ANSWERS"]
+    assert all(row[head.index(name) - 1] == " " != row[head.index(name)] for row in rows for name in head.split()[1:])

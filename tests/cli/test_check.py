@@ -84,6 +84,13 @@ def test_scale_to_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["check", "--scale-to-zero", str(path)]) == 0
 
 
+def test_zero_replicas_get_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(GOOD + "  minReplicas: 0\n")
+    assert main(["check", str(path)]) == 1
+    assert "--scale-to-zero" in capsys.readouterr().err
+
+
 def test_a_folder_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "b.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Service"}))
@@ -99,7 +106,8 @@ def test_what_holds_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     assert main(["check", str(tmp_path / what)]) == 1
-    assert capsys.readouterr().out.startswith(f"{tmp_path / what}:1: ")
+    place = f"{tmp_path / what}:1" if what == "empty.yaml" else f"{tmp_path / what}"
+    assert capsys.readouterr().out.startswith(f"{place}: ")
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,12 +31,22 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert (ended.value.code, capsys.readouterr().out) == (0, f"hpad {hpad.__version__}\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["check"], ["check", "--nonsense", "x"]])
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["check"], ["check", "-o", "xml", "x"]])
 def test_wrong_use_ends_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("usage: hpad")
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"), [("--sync-periood=5s", "; did you mean --sync-period?"), ("--nonsense", "")]
+)
+def test_an_option_that_is_not_there(option: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", option])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help` tells all.\n"
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,3 +224,28 @@ def test_the_command_names_file_line_and_field(
 def test_the_command_says_which_file_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called(str(tmp_path / "none.jsonl")) == 2
     assert "none.jsonl" in capsys.readouterr().err
+
+
+def test_the_command_takes_a_folder(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    assert called(str(folder)) == 2
+    assert capsys.readouterr().err == (
+        f"hpad replay: {folder}: the folder has no file that ends in .jsonl or .jsonl.gz\n"
+    )
+    assert called(str(file)) == 0
+    alone = capsys.readouterr().out
+    (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "notes.txt").write_text("not a scenario")
+    assert called(str(folder)) == 0
+    assert capsys.readouterr().out == alone
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"", "holds no scenario"), (b"\n\xff", "not a recording: byte 0xff is not UTF-8")]
+)
+def test_what_is_no_recording(content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(content)
+    assert called("--check", str(file)) == 2
+    assert capsys.readouterr().err == f"hpad replay: {file}: {words}\n"
