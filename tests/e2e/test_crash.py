@@ -21,6 +21,7 @@ PROGRAM = Path(crashing.__file__)
 SCENARIOS = (1, 3, 26)
 KILLS = 200
 SEED = 20260101
+TURNS_LOST = 5
 Lines = dict[int, list[Any]]
 
 
@@ -58,12 +59,23 @@ async def play(timeline: Path, world: Path, where: str, kills: int, *extra: str)
     return await asyncio.to_thread(seen, world)
 
 
-def expected(timeline: Path) -> dict[int, int]:
-    """The counts that the original writes, by step."""
+def in_order(timeline: Path) -> list[tuple[int, Any]]:
+    """The steps as they are played: the number of the scenario and the step."""
     rows = [json.loads(line) for line in timeline.read_text().splitlines()]
     longest = max(len(row["steps"]) for row in rows)
-    order = [row["steps"][turn] for turn in range(longest) for row in rows if turn < len(row["steps"])]
-    wanted = [step["expect"]["scaleTo"] for step in order[: crashing.LONG]]
+    turns = range(longest)
+    order = [(which, row["steps"][at]) for at in turns for which, row in enumerate(rows) if at < len(row["steps"])]
+    return order[: crashing.LONG]
+
+
+def whose(timeline: Path) -> list[int]:
+    """The number of the scenario, by step."""
+    return [which for which, _ in in_order(timeline)]
+
+
+def expected(timeline: Path) -> dict[int, int]:
+    """The counts that the original writes, by step."""
+    wanted = [step["expect"]["scaleTo"] for _, step in in_order(timeline)]
     return {number: count for number, count in enumerate(wanted) if count is not None}
 
 
@@ -75,11 +87,26 @@ def agree(lived: tuple[dict[int, int], Lines], timeline: Path, calm: Lines) -> N
             assert result == calm[step], f"step {step}"
 
 
-def never_too_low(lived: tuple[dict[int, int], Lines], calm: Lines) -> None:
-    """Whatever takes pods away would have done so, and as far, without any trouble."""
-    for step, count in lived[0].items():
-        current, wanted = calm[step][:2]
-        assert count >= min(current, wanted), f"step {step}: {count}, not {wanted} or more"
+def never_too_low(lived: tuple[dict[int, int], Lines], calm: Lines, timeline: Path) -> None:
+    """Whatever takes pods away would have done so, and as far, without any trouble, if a few turns later: a store that
+    takes nothing loses what came since its last save, and windows end as much earlier.
+
+    Judged where the target is as this life left it. The timeline's counts are those of the calm life: where that had
+    grown and this one had not, the target has been grown by somebody else, and to undo that is no mistake.
+    """
+    writes, results = lived
+    left: dict[int, int] = {}
+    order = whose(timeline)
+    for step, which in enumerate(order):
+        soon = [later for later in range(step, len(order)) if order[later] == which][:TURNS_LOST]
+        current, wanted = calm[step][0], min(calm[later][1] for later in soon)
+        count = writes.get(step)
+        if count is not None and left.get(which, current) == current:
+            assert count >= min(current, wanted), f"step {step}: {count}, not {wanted} or more"
+        if count is not None:
+            left[which] = count
+        elif step in results:
+            left[which] = results[step][0]
 
 
 async def calmly(timeline: Path, tmp_path: Path) -> Lines:
@@ -118,7 +145,7 @@ async def test_killed_while_the_file_is_in_trouble(timeline: Path, tmp_path: Pat
     """A disk that is full (a limit on the size of files) or a file that is cut short in most of the lives."""
     calm = await calmly(timeline, tmp_path)
     where = str(tmp_path / "history.db")
-    never_too_low(await play(timeline, tmp_path / "world", where, 60, "gap=0", f"trouble={trouble}"), calm)
+    never_too_low(await play(timeline, tmp_path / "world", where, 60, "gap=0", f"trouble={trouble}"), calm, timeline)
 
 
 async def test_killed_while_the_cluster_takes_no_histories(timeline: Path, tmp_path: Path) -> None:
@@ -132,7 +159,7 @@ async def test_killed_while_the_cluster_takes_no_histories(timeline: Path, tmp_p
             with contextlib.suppress(asyncio.CancelledError):
                 await failing
         assert cluster.list("configmaps")
-    never_too_low(lived, calm)
+    never_too_low(lived, calm, timeline)
 
 
 async def _fail(cluster: Cluster) -> None:
