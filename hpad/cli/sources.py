@@ -102,7 +102,8 @@ def _asked(address: str) -> list[dict[str, Any]]:
     except urllib.error.HTTPError as error:
         raise Failure(f"{url} answered {error.code} {error.reason}: is it hpad that listens there?") from None
     except (OSError, urllib.error.URLError) as error:
-        reason = getattr(error, "reason", error)
+        cause = getattr(error, "reason", error)
+        reason = getattr(cause, "strerror", None) or cause
         raise Failure(
             f"no hpad answers on {url}: {reason}; name another --address, or a --config to check it offline"
         ) from None

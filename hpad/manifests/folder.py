@@ -177,7 +177,7 @@ class Folder:
             problem for file, found in errors.items() for problem in found if problem not in self.errors.get(file, ())
         ]
         for problem in fresh:
-            self._log.warning("manifest_invalid", file=problem.file, line=problem.line, error=str(problem))
+            self._log.warning("a manifest is not good", file=problem.file, line=problem.line, error=str(problem))
         self.errors = errors
         self._miss(held)
         before, self._held = self._held, held
@@ -243,7 +243,7 @@ class Folder:
 
     def _report_trouble(self, trouble: str | None) -> None:
         if trouble is not None and trouble != self.trouble:
-            self._log.warning("manifests_unreadable", error=trouble)
+            self._log.warning("the manifests cannot be read", error=trouble)
         self.trouble = trouble
 
 
