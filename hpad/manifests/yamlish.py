@@ -6,6 +6,7 @@ YAML 1.1 takes `no` and `on` for booleans, `1:30` for ninety and a date for a da
 import re
 from collections.abc import Iterator
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import yaml
 
@@ -30,6 +31,9 @@ _SCALARS: Final = (
     ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("merge", "<<", "<"),
 )
+
+
+_FIELDS: Final[WeakKeyDictionary[yaml.Node, dict[str, tuple[int, yaml.Node]]]] = WeakKeyDictionary()
 
 
 class Loader(yaml.CSafeLoader):
@@ -139,8 +143,10 @@ def line_of(node: yaml.Node, path: str) -> int:
 
 def _step(node: yaml.Node, step: str) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
-        matches = [(key.start_mark.line, value) for key, value in node.value if str(key.value) == step]
-        return matches[-1] if matches else None
+        fields = _FIELDS.get(node)
+        if fields is None:  # looked through once, not for each of many complaints
+            fields = _FIELDS[node] = {str(key.value): (key.start_mark.line, value) for key, value in node.value}
+        return fields.get(step)
     if isinstance(node, yaml.SequenceNode) and step.isdigit() and int(step) < len(node.value):
         entry = node.value[int(step)]
         return entry.start_mark.line, entry

@@ -102,10 +102,11 @@ def hpa(data: bytes) -> None:
 
 def manifests(data: bytes) -> None:
     """Every document has a line inside its file, and either a value or a fault."""
+    lines = len(_BREAK.split(data)) + 1  # where a text ends too early
     for suffix in (".yaml", ".json", ".jsonl", ""):
         found = documents.parse(data, "file", suffix)
         for document in found:
-            assert 1 <= document.line <= len(_BREAK.split(data)) + 1  # where a text ends too early
+            assert 1 <= document.line <= lines
             assert document.parsed or document.faults or b"null" in data or b"~" in data or document.prefix
             loaded = hpas.load(document) if hpas.is_hpa(document.value) else None
             for error in loaded.errors if loaded else document.faults:

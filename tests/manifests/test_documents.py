@@ -128,6 +128,13 @@ def test_many_fields_given_twice_take_no_longer_than_reading_them() -> None:
     assert time.process_time() - began < 2
 
 
+def test_many_complaints_find_their_lines_in_no_time() -> None:
+    [found] = parse("".join(f"a{number}: 1\n" for number in range(10_000)))
+    began = time.process_time()
+    assert [found.line_of(f"a{number}") for number in range(10_000)] == list(range(1, 10_001))
+    assert time.process_time() - began < 1
+
+
 def test_json_lines_go_on_after_a_broken_one() -> None:
     found = parse('{"a": 1}\n\n{"b"\n[]\n{"c": NaN}\n', ".jsonl")
     parsed = [(0, 1, True), (1, 3, False), (2, 4, True), (3, 5, False)]
