@@ -13,7 +13,8 @@ from hpad.cli import inputs
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.model import hpa as api
-from hpad.model.fields import INVALID, FieldError, required
+from hpad.model import intent, terms
+from hpad.model.fields import INVALID, FieldError, invalid, required
 
 _EPILOG = """\
 examples:
@@ -24,8 +25,9 @@ examples:
   hpad check -o json web.yaml          {"file", "document", "name", "errors", "defaulted"} a document, one a line
 
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
-unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2. A document without kind and apiVersion is checked as
-the daemon's configuration. Other Kubernetes objects are skipped. The exit status is 1 if anything is wrong.
+unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2, and its annotations hpad.io/… as the daemon reads
+them. A document without kind and apiVersion is checked as the daemon's configuration. Other Kubernetes objects are
+skipped. The exit status is 1 if anything is wrong.
 """
 
 
@@ -100,10 +102,20 @@ def _judge(document: Document, args: argparse.Namespace) -> Verdict | None:
 
 def _hpa(document: Document, args: argparse.Namespace) -> Verdict:
     loaded = hpas.load(document, namespace=args.namespace, scale_to_zero=args.scale_to_zero)
-    defaulted = None
+    errors, defaulted = loaded.errors, None
     if loaded.hpa is not None:
+        errors += tuple(_annotation_errors(loaded.hpa))
         defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(api.to_builtins(loaded.hpa)), document)
-    return Verdict(document, str(loaded), loaded.name, _placed(document, loaded.errors), defaulted)
+    return Verdict(document, str(loaded), loaded.name, _placed(document, errors), defaulted)
+
+
+def _annotation_errors(hpa: api.HorizontalPodAutoscaler) -> Iterator[FieldError]:
+    """What is wrong with the annotations that are the daemon's own; the API server takes any."""
+    annotations = hpa.metadata.annotations or {}
+    if any(name.startswith(terms.PREFIX) for name in annotations):
+        flaws = terms.flaws(annotations, [goal.name for goal in intent.of(hpa).goals])
+        for name, flaw in flaws.items():
+            yield invalid(f"metadata.annotations[{name}]", annotations[name], flaw)
 
 
 def _without_object(document: Document, subject: str, errors: tuple[FieldError, ...]) -> Verdict:

@@ -91,6 +91,60 @@ def test_zero_replicas_get_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "--scale-to-zero" in capsys.readouterr().err
 
 
+QUEUE = """\
+  metrics:
+  - type: External
+    external: {metric: {name: queue_depth}, target: {type: Value, value: 1}}
+"""
+
+
+def annotated(annotations: dict[str, str]) -> str:
+    lines = "".join(f"\n    {name}: {json.dumps(text)}" for name, text in annotations.items())
+    return GOOD.replace("{name: web}", f"\n  name: web\n  annotations:{lines}", 1) + QUEUE
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"hpad.io/fallback": "hold"},
+        {"hpad.io/fallback": "queue_depth=replicas:5 after 1m", "hpad.io/failure-duration-seconds": "60"},
+        {"hpad.io/activation": "500m", "example.com/fallback": "nonsense"},
+    ],
+)
+def test_annotations_that_the_daemon_understands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], annotations: dict[str, str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(annotated(annotations))
+    assert main(["check", str(tmp_path / "a.yaml")]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("fallback", "give-up", "'give-up' is not one of hold, ignore, replicas:N or last-good:AGE"),
+        ("fallback", "replicas:0", "'0' is not a whole number of 1 or more"),
+        ("fallback", "last-good:10", "'10' is not a duration: write a number with its unit"),
+        ("fallback", "depth=hold", "there is no metric 'depth' here; there are queue_depth"),
+        ("failure-duration-seconds", "3m", "'3m' is not a whole number of 0 or more"),
+        ("activation", "some", "'some' is not a number such as 5 or 500m"),
+        ("falback", "hold", 'there is no such annotation; did you mean "hpad.io/fallback"?'),
+        ("min-replicas-when-idle", "", "there is no such annotation; there are hpad.io/fallback, hpad.io/failure-duration-seconds, "),
+    ],
+)
+def test_annotations_that_it_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(annotated({"example.com/x": "y", f"hpad.io/{name}": text}))
+    status, [row] = rows(capsys, str(path))
+    [error] = row["errors"]
+    assert (status, error["type"]) == (1, "FieldValueInvalid")
+    assert error["field"] == f"metadata.annotations[hpad.io/{name}]"
+    assert error["message"].startswith(f'{error["field"]}: Invalid value: "{text}": {said}')
+    assert main(["check", str(path)]) == 1
+    assert capsys.readouterr().out.startswith(f"{path}:7: HorizontalPodAutoscaler default/web: {error['field']}: ")
+
+
 def test_a_folder_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "b.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Service"}))
