@@ -69,7 +69,10 @@ class ApiReader(Protocol):
     """Read access to the API server of the cluster whose HPAs are served."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """The body of a GET that answered 200; raises AdapterError (blame "cluster") with the server's own message."""
+        """The body of a GET that answered 200; raises AdapterError with the server's own message.
+
+        Its blame is "cluster", or "spec" where a server that works does not know the metric or object asked for.
+        """
         ...
 
 

@@ -48,7 +48,8 @@ class Reader:
             async with self._turns, asyncio.timeout(self._timeout):
                 return decoder.decode(await self._server.get(path, given))
         except AdapterError as error:
-            raise AdapterError(fetch_failed(self._api, error.message).message, error.blame) from None
+            said = fetch_failed(self._api, error.message).message
+            raise AdapterError(said, error.blame, lasting=error.lasting) from None
         except TimeoutError:
             raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

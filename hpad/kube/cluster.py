@@ -26,7 +26,7 @@ HPA = Kind(paths.HPAS, codec.hpa, _version)
 
 
 class Api:
-    """Read access for adapters (`hpad.adapter.ApiReader`): errors become AdapterErrors, blamed on the cluster."""
+    """Read access for adapters (`hpad.adapter.ApiReader`): errors become AdapterErrors."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -36,7 +36,16 @@ class Api:
         try:
             return await self._client.request("GET", path, params=params)
         except errors.ApiError as error:
-            raise AdapterError(error.message, blame="cluster") from error
+            raise AdapterError(error.message, _blame(error), lasting=not error.passing) from error
+
+
+def _blame(error: errors.ApiError) -> str:
+    """A server that names what it does not have (a metric, an object) works: it was asked for the wrong thing.
+
+    Where the whole API is missing, nothing is named; and what hpad is not allowed is not the HPA's to mend.
+    """
+    named = error.not_found and error.message and not error.message.startswith(errors.NO_RESOURCE)
+    return "spec" if named else "cluster"
 
 
 class Cluster:

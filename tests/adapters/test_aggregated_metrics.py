@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import structlog
 from aiohttp import web
 
 from hpad import clock as clocks
 from hpad import testing
 from hpad.adapter import AdapterError, Context, ExternalSample, ObjectSample, PodSample, PodValue
+from hpad.gather.limits import Limits
+from hpad.gather.source import Source
 from hpad.kube import client, config
 from hpad.kube.cluster import Api
 from hpad_adapters.custom_metrics import CustomMetrics
@@ -41,6 +44,10 @@ def custom(*values: tuple[str, str], **more: object) -> dict:
     return {"kind": "MetricValueList", "items": items}
 
 
+def refusal(code: int, reason: str, message: str) -> dict:
+    return {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+
+
 def external(*values: str) -> dict:
     return {"items": [{"metricName": "depth", "timestamp": STAMP, "value": value} for value in values]}
 
@@ -51,6 +58,7 @@ class Server:
     def __init__(self, stub, context: Context) -> None:
         self.context = context
         self.stub = stub
+        self.refusals: dict[str, dict] = {}
         self.answers: dict[str, dict] = {"/apis": groups("v1beta1", "v1beta2", preferred="v1beta2")}
         stub.handler = self._handle
 
@@ -59,6 +67,9 @@ class Server:
         return [urllib.parse.unquote(request.raw_path) for request in self.stub.requests]
 
     async def _handle(self, request: web.Request) -> web.Response:
+        if request.path in self.refusals:
+            status = self.refusals[request.path]
+            return web.json_response(status, status=status["code"])
         if request.path not in self.answers:
             return web.Response(status=404, text="404 page not found")
         return web.json_response(self.answers[request.path])
@@ -92,6 +103,66 @@ async def test_no_series_and_no_such_metric_are_errors_in_kubernetes_words(serve
     assert unknown.message.startswith(
         "unable to fetch metrics from external metrics API: the server could not find the requested resource"
     )
+
+
+NO_METRIC = refusal(404, "NotFound", "the server could not find the metric depth for namespaces")
+NO_RESOURCE = refusal(404, "NotFound", "the server could not find the requested resource")
+FORBIDDEN = refusal(403, "Forbidden", 'depth.external.metrics.k8s.io is forbidden: User "hpad" cannot list resource')
+AWAY = refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+
+
+@pytest.mark.parametrize(
+    ("answer", "blame", "lasting"),
+    [
+        (NO_METRIC, "spec", True),
+        (FORBIDDEN, "cluster", True),
+        (NO_RESOURCE, "cluster", True),
+        (None, "cluster", True),
+        (AWAY, "cluster", False),
+    ],
+    ids=["no such metric", "not allowed", "no such resource", "no such API", "not available"],
+)
+async def test_whose_fault_it_is(server, answer, blame, lasting):
+    paths = f"{EXTERNAL}/depth", f"{V1BETA2}/pods/*/depth"
+    server.refusals = {} if answer is None else dict.fromkeys(paths, answer)
+    [one] = await ExternalMetrics(Settings(), server.context).answer([testing.external("depth")])
+    [other] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("depth", "app=web")])
+    for error, api in ((one, "external"), (other, "custom")):
+        assert isinstance(error, AdapterError)
+        assert (error.blame, error.lasting) == (blame, lasting)
+        said = "the server could not find the requested resource" if answer is None else answer["message"]
+        assert error.message.startswith(f"unable to fetch metrics from {api} metrics API: {said}")
+
+
+class HurriedClock(clocks.SystemClock):
+    """The system's, `ahead` by so many seconds."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls", "state"), [(NO_METRIC, 4, "ok"), (None, 3, "open")], ids=["no such metric", "no such API"]
+)
+async def test_a_metric_that_does_not_exist_is_not_held_against_the_api(server, answer, calls, state):
+    server.refusals = {} if answer is None else {f"{EXTERNAL}/depth": answer}
+    clock = HurriedClock()
+    source = Source(
+        "api",
+        ExternalMetrics(Settings(), server.context),
+        clock=clock,
+        log=structlog.get_logger(),
+        observer=lambda *told: None,
+        limits=Limits(fresh=0.0, retries=2, failures=3, rest=15.0),
+    )
+    for _ in range(4):
+        clock.ahead += 8.0
+        assert isinstance(await source.ask(testing.external("depth")), AdapterError)
+    assert len([path for path in server.asked if path.startswith(EXTERNAL)]) == calls
+    assert source.report("external-metrics").state == state
+    await source.aclose()
 
 
 async def test_a_custom_metric_of_pods(server):
