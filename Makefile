@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RUNS   := $(VENV)/.runs
 UV     := $(shell command -v uv 2>/dev/null)
 
 .PHONY: demo test check fix bench fuzz install packages clean help
@@ -14,21 +15,23 @@ help: ## what can be made
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml hpad/__init__.py
+# What only runs hpad needs no tools of development, whose installation takes as long again.
+$(STAMP): EXTRAS := [dev]
+$(STAMP) $(RUNS): pyproject.toml hpad/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "hpad needs Python 3.11 or newer; $(PYTHON) is older: try make PYTHON=python3.11"; exit 1; }
 ifneq ($(UV),)
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.[dev]'
+	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.$(EXTRAS)'
 else
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.$(EXTRAS)'
 endif
 	@touch $@
 
-demo: install ## real processes being autoscaled, in about two minutes
+demo: $(or $(wildcard $(STAMP)),$(RUNS)) ## real processes being autoscaled, in about two minutes
 	@$(BIN)/hpad demo $(ARGS)
 
 packages:
