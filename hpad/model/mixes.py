@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from hpad.model.fields import shown
 
-_V2_FORMS: Final = ("autoscaling/v2", "autoscaling/v2beta2")
 _USE_V2: Final = "{version} has no {field}: write apiVersion: autoscaling/v2"
 _CPU_IN_V2: Final = (
     "{field} is autoscaling/v1: in {version} write metrics: [{{type: Resource, resource: {{name: cpu, "

@@ -1,0 +1,173 @@
+"""From file, environment and flags to Settings."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpad.model.election import Election, problems
+from hpad.model.sample import EXTERNAL
+from hpad.model.serving import Serving
+from hpad.model.serving import problems as serving_problems
+from hpad.model.tunables import Gates, Tunables
+from hpad.settings import sections, values
+from hpad.settings.shape import BUILT_IN_SOURCES, HISTORY_FILE, RABBITMQ_METRICS, Settings, SettingsError, StoreSettings
+
+
+def _stored(told: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:
+    """What was said, or what fits the way hpad is run; raises SettingsError where a file is meant but none is named.
+
+    Several replicas share what only the cluster can keep. systemd names a service's StateDirectory.
+    """
+    folder = environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if told is None:
+        if not election.enabled and folder:
+            return StoreSettings(kind="sqlite", path=Path(folder) / HISTORY_FILE)
+        in_cluster = election.enabled or "KUBERNETES_SERVICE_HOST" in environ
+        return StoreSettings(kind="cluster" if in_cluster else "memory")
+    if told["kind"] == "sqlite" and told.get("path") is None:
+        if not folder:
+            raise SettingsError(
+                "store: path is missing: which file to keep histories in (systemd's STATE_DIRECTORY is not set)"
+            )
+        told = {**told, "path": Path(folder) / HISTORY_FILE}
+    return StoreSettings(**told, chosen=True)
+
+
+_NOT_IN_THE_ENVIRONMENT = ("sources", "routes")
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]) -> Settings:
+    """Read the settings; raises SettingsError with every problem found.
+
+    `flags` maps a field to the flag as people write it and its value: {"sync_period": ("--sync-period", "5s")}.
+    """
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    for origin, field, value in origins(file, environ, flags):
+        if field not in sections.PARSERS:
+            problems.append(f"{origin}: {_unknown(field)}")
+            continue
+        try:
+            merged[field] = _joined(field, merged.get(field), sections.PARSERS[field](value))
+        except ValueError as error:
+            named = origin.lower().replace("-", "_").endswith(field)
+            problems.append(f"{origin}: {error}" if named else f"{origin}: {field}: {error}")
+    if not problems:
+        problems.extend(_inconsistent(merged))
+    if problems:
+        raise SettingsError(*problems)
+    return _assembled(merged, environ)
+
+
+def origins(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]
+) -> list[tuple[str, str, Any]]:
+    """All that is said and where, as it was written: (origin, field, value); the later one wins. Raises SettingsError
+    where the file cannot be read."""
+    return [*_from_file(file), *_from_environment(environ), *_from_flags(flags)]
+
+
+def _unknown(field: str) -> str:
+    if field in sections.RENAMED:
+        return f"{field!r} is called {sections.RENAMED[field]!r} now"
+    return f"unknown field {field!r}{values.hint(field, tuple(sections.PARSERS))}"
+
+
+def _joined(field: str, held: Any, new: Any) -> Any:
+    """Later values replace earlier ones; of feature gates and sources, only those of the same name."""
+    if held is None or field not in sections.JOINED:
+        return new
+    if field == "feature_gates":
+        return {**held, **new}
+    names = {source.name for source in new}
+    return (*(source for source in held if source.name not in names), *new)
+
+
+def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
+    if file is None:
+        return []
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: cannot be read: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError(f"{file}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())  # PyYAML's own constructors let through what a false tag does to them
+        raise SettingsError(f"{file}: not valid YAML: {reason}") from None
+    if content is None:
+        return []
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file}: not a mapping of settings such as `sync_period: 15s`")
+    return [(str(file), str(field), value) for field, value in content.items()]
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
+    """`HPAD_SYNC_PERIOD` and so on; names that mean nothing to hpad are left alone (Services put some there)."""
+    known = [*(field for field in sections.PARSERS if field not in _NOT_IN_THE_ENVIRONMENT), *sections.RENAMED]
+    named = [(f"HPAD_{field.upper()}", field) for field in known]
+    found: list[tuple[str, str, Any]] = [(name, field, environ[name]) for name, field in named if name in environ]
+    if environ.get("HPAD_RABBITMQ_URL"):
+        found.append(("HPAD_RABBITMQ_URL", "sources", {"rabbitmq": _rabbitmq(environ)}))
+    return found
+
+
+def _rabbitmq(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The broker of `HPAD_RABBITMQ_URL`, `_USERNAME` and `_PASSWORD_FILE` as a source."""
+    names = {"url": "URL", "username": "USERNAME", "password_file": "PASSWORD_FILE"}
+    given = {field: environ.get(f"HPAD_RABBITMQ_{name}") for field, name in names.items()}
+    match = {"types": [EXTERNAL], "metrics": list(RABBITMQ_METRICS)}
+    return {"adapter": "rabbitmq", "match": match, **{field: value for field, value in given.items() if value}}
+
+
+def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, Any]]:
+    return [(flag, field, value) for field, (flag, value) in flags.items()]
+
+
+def _inconsistent(merged: Mapping[str, Any]) -> list[str]:
+    names = tuple(source.name for source in merged.get("sources", ()))
+    routes = [
+        f"routes: [{index}]: source: there is no source {route.source!r}"
+        + (values.hint(route.source, names) if names else "")
+        for index, route in enumerate(merged.get("routes", ()))
+        if route.source not in (*names, *BUILT_IN_SOURCES)
+    ]
+    return [*routes, *(f"leader_elect_{problem}" for problem in problems(_election(merged))), *_unguarded(merged)]
+
+
+def _unguarded(merged: Mapping[str, Any]) -> list[str]:
+    """What does not go together in the way the windows are guarded, by the settings' own names."""
+    address = merged.get("listen", Settings().listen)
+    if address is None:
+        return []
+    names = {name: field for field, name in sections.SERVING.items()}
+    split = (problem.partition(":") for problem in serving_problems(_serving(merged), address[0]))
+    return [f"{names[name]}:{rest}" for name, _, rest in split]
+
+
+def _serving(merged: Mapping[str, Any]) -> Serving:
+    return Serving(**{name: merged[field] for field, name in sections.SERVING.items() if field in merged})
+
+
+def _election(merged: Mapping[str, Any]) -> Election:
+    return Election(**{name: merged[field] for field, name in sections.ELECTION.items() if field in merged})
+
+
+def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    rest = dict(merged)
+    numbers = {field: rest.pop(field) for field in sections.TUNABLES if field in rest}
+    tunables = Tunables(gates=Gates(**rest.pop("feature_gates", {})), **numbers)
+    election = _election(rest)
+    rest["store"] = _stored(rest.get("store"), environ, election)
+    guarded = _serving(rest)
+    others = {
+        field: value
+        for field, value in rest.items()
+        if not field.startswith("leader_elect") and field not in sections.SERVING
+    }
+    return Settings(tunables=tunables, election=election, serving=guarded, **others)

@@ -1,0 +1,163 @@
+"""How the parts of the configuration are read, and by which parser each setting is."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hpad.model import terms
+from hpad.model.election import LEASES
+from hpad.model.sample import SOURCE_TYPES
+from hpad.settings import values
+from hpad.settings.shape import (
+    LOG_FORMATS,
+    LOG_LEVELS,
+    STORES,
+    Match,
+    Route,
+    SourceLimits,
+    SourceSettings,
+)
+
+
+def match(value: Any) -> Match:
+    parsers: dict[str, Callable[[Any], Any]] = {
+        "types": values.names, "metrics": values.names, "namespaces": values.names, "labels": values.labels,
+    }  # fmt: skip
+    read = Match(**values.fields(value, parsers))
+    for kind in read.types:
+        if kind not in SOURCE_TYPES:
+            raise ValueError(f"types: there is no metric type {kind!r}{values.hint(kind, SOURCE_TYPES)}")
+    return read
+
+
+def matches(value: Any) -> tuple[Match, ...]:
+    return tuple(match(entry) for entry in (value if isinstance(value, list) else [value]))
+
+
+LIMITS: dict[str, Callable[[Any], Any]] = {
+    "concurrency": values.count,
+    "rate": values.pace,
+    "retries": values.whole,
+    "fresh": values.duration,
+    "max_age": values.positive_duration,
+    "failures": values.count,
+    "rest": values.positive_duration,
+}
+
+
+def limits(value: Any) -> SourceLimits:
+    return SourceLimits(**values.fields(value, LIMITS))
+
+
+def fallback(value: Any) -> terms.Fallback:
+    return terms.parse(values.text(value))
+
+
+def source(name: str, value: Any) -> SourceSettings:
+    if not isinstance(value, dict):
+        raise ValueError(f'a source is a mapping such as {{adapter: "{name}", url: …}}')
+    own: dict[str, Callable[[Any], Any]] = {
+        "adapter": values.text,
+        "timeout": values.positive_duration,
+        "match": matches,
+        "namespaces": values.names,
+        "limits": limits,
+        "fallback": fallback,
+    }
+    mine = values.fields({key: entry for key, entry in value.items() if key in own}, own)
+    rest = {key: entry for key, entry in value.items() if key not in own}
+    return SourceSettings(**{"name": name, "adapter": name, "settings": rest, **mine})
+
+
+def store(value: Any) -> dict[str, Any]:
+    """`{kind: sqlite, path: FILE}`, or as text: memory, cluster, sqlite, sqlite:FILE."""
+    if isinstance(value, str):
+        kind, _, path = value.partition(":")
+        value = {"kind": kind, **({"path": path} if path else {})}
+    parsers: dict[str, Callable[[Any], Any]] = {
+        "kind": values.one_of(*STORES),
+        "path": values.path,
+        "namespace": values.object_name,
+        "name": values.object_name,
+    }
+    fields = values.fields(value, parsers)
+    fields.setdefault("kind", "sqlite" if "path" in fields else None)
+    if fields["kind"] is None:
+        raise ValueError(f"kind is missing: one of {', '.join(STORES)}")
+    for name, kind in (("path", "sqlite"), ("namespace", "cluster"), ("name", "cluster")):
+        if name in fields and fields["kind"] != kind:
+            raise ValueError(f"{name}: means nothing to the kind {fields['kind']}, only to {kind}")
+    return fields
+
+
+def sources(value: Any) -> tuple[SourceSettings, ...]:
+    if not isinstance(value, dict):
+        raise ValueError("sources are a mapping of a name of your choice to {adapter: …, …}")
+    return tuple(values.within(str(name), source, str(name), entry) for name, entry in value.items())
+
+
+def routes(value: Any) -> tuple[Route, ...]:
+    if not isinstance(value, list):
+        raise ValueError("routes are a list of {match: {metrics: […]}, source: …}")
+    parsers: dict[str, Callable[[Any], Any]] = {"match": match, "source": values.text}
+    read = [values.within(f"[{index}]", values.fields, entry, parsers, True) for index, entry in enumerate(value)]
+    return tuple(Route(**fields) for fields in read)
+
+
+PARSERS: dict[str, Callable[[Any], Any]] = {
+    "kubeconfig": values.optional_text,
+    "context": values.optional_text,
+    "namespaces": values.names,
+    "hpa_selector": values.selector,
+    "manifests": values.path,
+    "sync_period": values.positive_duration,
+    "workers": values.count,
+    "max_staleness": values.positive_duration,
+    "kube_api_qps": values.qps,
+    "kube_api_burst": values.count,
+    "event_component": values.object_name,
+    "tolerance": values.fraction,
+    "downscale_stabilization": values.duration,
+    "cpu_initialization_period": values.duration,
+    "initial_readiness_delay": values.duration,
+    "feature_gates": values.gates,
+    "sources": sources,
+    "routes": routes,
+    "listen": values.address,
+    "tls_cert_file": values.path,
+    "tls_private_key_file": values.path,
+    "client_ca_file": values.path,
+    "listen_token_file": values.path,
+    "listen_review": values.flag,
+    "log_level": values.one_of(*LOG_LEVELS),
+    "log_format": values.one_of(*LOG_FORMATS),
+    "record": values.path,
+    "store": store,
+    "dry_run": values.flag,
+    "leader_elect": values.flag,
+    "leader_elect_lease_duration": values.positive_duration,
+    "leader_elect_renew_deadline": values.positive_duration,
+    "leader_elect_retry_period": values.positive_duration,
+    "leader_elect_resource_lock": values.one_of(LEASES),
+    "leader_elect_resource_name": values.object_name,
+    "leader_elect_resource_namespace": values.object_name,
+}
+TUNABLES = ("tolerance", "downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
+ELECTION = {
+    "leader_elect": "enabled",
+    "leader_elect_lease_duration": "lease_duration",
+    "leader_elect_renew_deadline": "renew_deadline",
+    "leader_elect_retry_period": "retry_period",
+    "leader_elect_resource_name": "name",
+    "leader_elect_resource_namespace": "namespace",
+}
+SERVING = {
+    "tls_cert_file": "certificate",
+    "tls_private_key_file": "private_key",
+    "client_ca_file": "client_ca",
+    "listen_token_file": "token_file",
+    "listen_review": "review",
+}
+JOINED = ("feature_gates", "sources")
+"""Settings of which a later origin replaces only the entries that it names."""
+RENAMED: dict[str, str] = {}
+"""Names that settings have had in earlier versions, and what they are called now."""

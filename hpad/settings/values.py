@@ -1,0 +1,185 @@
+"""How single values are read: every parser takes what YAML, a variable or a flag gives, and raises ValueError with
+what would be right."""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from hpad.model import duration as durations
+from hpad.model import selector as selectors
+from hpad.model.names import subdomain_faults
+from hpad.model.tunables import Gates
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not text")
+    return value
+
+
+def optional_text(value: Any) -> str | None:
+    return None if value is None else text(value) or None
+
+
+def path(value: Any) -> Path | None:
+    given = optional_text(value)
+    return None if given is None else Path(given).expanduser()
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """A list of names; a text is taken as names with commas between."""
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",") if name.strip()]
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise ValueError(f"{value!r} is not a list of names")
+    return tuple(value)
+
+
+def duration(value: Any) -> timedelta:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f'{value!r} has no unit: write "{value}s" for seconds')
+    parsed = durations.parse(text(value))
+    if parsed < timedelta(0):
+        raise ValueError(f"{value!r} is negative: a duration of zero or more is needed")
+    return parsed
+
+
+def positive_duration(value: Any) -> timedelta:
+    parsed = duration(value)
+    if not parsed:
+        raise ValueError(f"{value!r} is no time at all: a duration above zero is needed")
+    return parsed
+
+
+def count(value: Any) -> int:
+    digits = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(digits, str) or not digits.isascii() or not digits.isdigit() or int(digits) < 1:
+        raise ValueError(f"{value!r} is not a whole number of 1 or more")
+    return int(digits)
+
+
+def qps(value: Any) -> float | None:
+    """Requests a second; nothing, zero or less: no limit, as with the original's flag."""
+    if value in ("", "none", None):
+        return None
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a number of requests a second")
+    return number if number > 0 else None
+
+
+def whole(value: Any) -> int:
+    """A number of 0 or more."""
+    return 0 if value in (0, "0") and not isinstance(value, bool) else count(value)
+
+
+def pace(value: Any) -> float:
+    """Calls a second."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r} is not a number above 0 (calls a second)")
+    return float(value)
+
+
+def fraction(value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError(f"{value!r} is not a number from 0 to 1 (0.1 is ten percent)")
+    return number
+
+
+def flag(value: Any) -> bool:
+    known: dict[Any, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+    if not isinstance(value, bool | str) or value not in known:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return known[value]
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
+        return str(value)
+
+    return parse
+
+
+def address(value: Any) -> tuple[str, int] | None:
+    if value in ("", "none", None):
+        return None
+    host, colon, port = text(value).rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f'{value!r} is not of the form host:port, such as "127.0.0.1:8473", or "none"')
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def object_name(value: Any) -> str:
+    for fault in subdomain_faults(text(value)):
+        raise ValueError(f"{value!r} is no name: {fault}")
+    return str(value)
+
+
+def gates(value: Any) -> dict[str, bool]:
+    """`{Name: true}` or, as with the original's flag, "A=true,B=false"."""
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",") if part.strip()]
+        for name, equals, _ in parts:
+            if not equals:
+                raise ValueError(f"{name.strip()!r} is given no value: write {name.strip()}=true or =false")
+        value = {name.strip(): setting.strip().lower() for name, _, setting in parts}
+    if not isinstance(value, dict):
+        raise ValueError(f'{value!r} is not of the form "Name=true,Other=false"')
+    known = Gates.__struct_fields__
+    for name in value:
+        if name not in known:
+            raise ValueError(f"there is no feature gate {name!r}{hint(name, known)}")
+    return {name: flag(setting) for name, setting in value.items()}
+
+
+def selector(value: Any) -> str:
+    """A label selector as `kubectl -l` takes it."""
+    given = text(value)
+    try:
+        selectors.parse(given)
+    except selectors.SelectorError as error:
+        raise ValueError(f'{given!r} is not a label selector such as "autoscaler=hpad": {error}') from None
+    return given
+
+
+def labels(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(word, str) for pair in value.items() for word in pair):
+        raise ValueError(f"{value!r} is not a mapping of labels to values such as {{queue: orders}}")
+    return value
+
+
+def within(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return parse(*arguments)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def hint(name: Any, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+
+
+def fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:
+    """Read a mapping field by field; raises ValueError for the first field that is unknown, wrong or missing."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a mapping of {', '.join(parsers)}")
+    missing = [name for name in parsers if required and name not in value]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    for name in value:
+        if name not in parsers:
+            raise ValueError(f"unknown field {name!r}{hint(name, tuple(parsers))}")
+    return {name: within(name, parsers[name], entry) for name, entry in value.items()}
