@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from hpad import app, logs, process, settings
+from hpad.cli import variables
 from hpad.gather import swap
 from hpad.kube import config
 from hpad.serve import server
@@ -199,6 +200,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
         return 2
     logs.configure(told.log_level, told.log_format)
+    for name, meant in variables.misspelt(os.environ):
+        structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload; the default would be to die
     try:
         with asyncio.Runner(loop_factory=process.loop_factory()) as runner:

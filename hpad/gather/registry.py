@@ -5,6 +5,7 @@ becomes the answer to the queries of that source and to no others.
 """
 
 import asyncio
+import difflib
 import re
 import threading
 from collections.abc import Mapping
@@ -36,7 +37,9 @@ def adapter_class(name: str) -> type[Adapter]:
     """Import the adapter of that name; raises AdapterError saying what is wrong. It blocks: call it in a thread."""
     points = {point.value: point for point in metadata.entry_points(group=GROUP, name=name)}
     if not points:
-        raise AdapterError(f'there is no adapter "{name}"; installed: {", ".join(names()) or "none"}', "spec")
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        raise AdapterError(f'there is no adapter "{name}"; installed: {", ".join(names()) or "none"}{hint}', "spec")
     if len(points) > 1:
         raise AdapterError(f'adapter "{name}" is published more than once: {", ".join(sorted(points))}', "spec")
     value, point = points.popitem()
