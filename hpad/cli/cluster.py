@@ -98,7 +98,7 @@ def _documents(names: Iterable[str]) -> list[Document]:
     found = list(inputs.read(names))
     for document in found:
         for fault in document.faults:
-            raise Failure(f"{document.file}:{document.line}: {fault}")
+            raise Failure(f"{inputs.place(document, document.line)}: {fault}")
         if not isinstance(document.value, dict):
             raise Failure(f"{document.file}:{document.line}: not an object, but {document.value!r}")
     return found
