@@ -27,8 +27,8 @@ examples:
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
 unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2, and its annotations hpad.io/… as the daemon reads
 them. A selector may also be text ("queue=orders"), which files of --manifests may hold, but an API server takes
-no such text. A document without kind and apiVersion is checked as the daemon's configuration. Other Kubernetes objects are
-skipped. The exit status is 1 if anything is wrong.
+no such text. A document without kind and apiVersion is checked as the daemon's configuration. Other Kubernetes objects
+are skipped. The exit status is 1 if anything is wrong.
 """
 
 
