@@ -38,7 +38,7 @@ packages:
 	@sh tests/packages.sh
 
 test: install packages ## every test, with the servers they need
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
 check: install ## lint, types, who may import whom, and the size outliers
 	$(BIN)/ruff check

@@ -10,8 +10,8 @@ import asyncio
 import os
 from collections import deque
 from pathlib import Path
-from urllib.parse import quote
 from typing import BinaryIO
+from urllib.parse import quote
 
 import msgspec
 import structlog
