@@ -1,0 +1,216 @@
+"""One of two equal clusters: a real API server, and hands that make pods for its workloads as nothing else does."""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from kube.contract import apiserver, metrics_apis
+
+from hpad.clock import SystemClock
+from hpad.kube import client as clients
+from hpad.kube import config
+from hpad.kube.errors import ApiError
+
+Json = dict[str, Any]
+NAMESPACE = "side"
+HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+WORKLOADS = {
+    "Deployment": ("apps/v1", "deployments"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "DaemonSet": ("apps/v1", "daemonsets"),
+    "ReplicationController": ("v1", "replicationcontrollers"),
+    "Gadget": ("gadgets.example", "gadgets"),
+}
+_LOADING = asyncio.Lock()
+
+
+class Side:
+    """`hpas` and `events` say what an HPA controller has made of the cluster, without times and identities."""
+
+    def __init__(self, client: clients.Client, kubeconfig: Path) -> None:
+        self.client = client
+        self.kubeconfig = kubeconfig
+        self._pods: dict[str, Json] = {}
+        self._templates: dict[tuple[str, str], tuple[Json, str]] = {}
+
+    def pods(self) -> list[Json]:
+        return list(self._pods.values())
+
+    async def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
+        """A request for JSON; raises ApiError."""
+        data = None if body is None else json.dumps(body).encode()
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return json.loads(await self.client.request(method, path, params=params, body=data, content_type=kind))
+
+    async def workload(self, kind: str, name: str, replicas: int, cpu: str | None, selector: str) -> None:
+        """Make a workload with its pods, labelled app=name; `selector` is what a Gadget says it selects."""
+        labels = {"app": name}
+        requests = {"requests": {"cpu": cpu, "memory": "64Mi"}} if cpu else {}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "app", "image": "none", "resources": requests}]},
+        }
+        spec: Json = {"template": template, "selector": labels if kind == "ReplicationController" else _match(labels)}
+        if kind != "DaemonSet":
+            spec["replicas"] = replicas
+        if kind == "StatefulSet":
+            spec["serviceName"] = name
+        head = {"apiVersion": version_of(kind), "kind": kind, "metadata": {"name": name}}
+        body = {**head, "spec": {"replicas": replicas} if kind == "Gadget" else spec}
+        made = await self.ask("POST", path(kind), body)
+        self._templates[kind, name] = template, selector
+        if kind != "DaemonSet":
+            await self._settle(kind, made)
+
+    async def play(self) -> None:
+        """Bring pods and status of all workloads to their specs, again and again."""
+        while True:
+            for kind in {kind for kind, _ in self._templates if kind != "DaemonSet"}:
+                for item in (await self.ask("GET", path(kind)))["items"]:
+                    await self._settle(kind, item)
+            await asyncio.sleep(0.2)
+
+    async def _settle(self, kind: str, item: Json) -> None:
+        name, wanted = item["metadata"]["name"], item["spec"]["replicas"]
+        template, selector = self._templates[kind, name]
+        held = [pod for pod in self._pods if pod.rpartition("-")[0] == name]
+        for gone in held[wanted:]:
+            await self.ask("DELETE", f"{PODS}/{gone}", gracePeriodSeconds="0")
+            del self._pods[gone]
+        for index in range(len(held), wanted):
+            await self._start(f"{name}-{index}", template)
+        status = {"replicas": wanted, **({"selector": selector} if kind == "Gadget" else {})}
+        seen = item.get("status") or {}
+        if {field: seen.get(field, 0) for field in status} != status:
+            await self.ask("PATCH", f"{path(kind)}/{name}/status", {"status": status})
+
+    async def _start(self, name: str, template: Json) -> None:
+        """A pod that has long been ready."""
+        made = {"metadata": {"name": name, **template["metadata"]}, "spec": template["spec"]}
+        self._pods[name] = await self.ask("POST", PODS, made)
+        before = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": before}
+        status = {"phase": "Running", "startTime": before, "conditions": [ready]}
+        await self.ask("PATCH", f"{PODS}/{name}/status", {"status": status})
+
+    async def replicas(self) -> dict[str, int]:
+        """What the workloads are set to."""
+        found = {}
+        for kind in {kind for kind, _ in self._templates if kind != "DaemonSet"}:
+            for item in (await self.ask("GET", path(kind)))["items"]:
+                found[item["metadata"]["name"]] = item["spec"]["replicas"]
+        return found
+
+    async def statuses(self) -> dict[str, Json]:
+        """The status of each HPA, without times."""
+        found = {}
+        for item in (await self.ask("GET", HPAS))["items"]:
+            status = {name: value for name, value in item["status"].items() if name != "lastScaleTime"}
+            for condition in status.get("conditions") or []:
+                del condition["lastTransitionTime"]
+            found[item["metadata"]["name"]] = _settled(status)
+        return found
+
+    async def events(self) -> dict[str, set[str]]:
+        """The events of each HPA as JSON, without times, counts and identities."""
+        found: dict[str, set[str]] = {}
+        for event in (await self.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events"))["items"]:
+            about = event["involvedObject"]
+            told = {key: value for key, value in event.items() if key not in ("metadata", "count", *_TIMES)}
+            told["involvedObject"] = {key: about[key] for key in sorted(about.keys() - {"uid", "resourceVersion"})}
+            if not _OVERDUE.search(event["message"]):
+                found.setdefault(about["name"], set()).add(json.dumps(_settled(told), sort_keys=True))
+        return found
+
+
+_TIMES = ("firstTimestamp", "lastTimestamp")
+_OVERDUE = re.compile(r"did not answer within|may wait for metrics")
+"""hpad's deadline within a period, which a busy machine may miss; the original has none."""
+
+
+def path(kind: str) -> str:
+    """The collection of a kind of workload."""
+    version = version_of(kind)
+    root = "/apis" if "/" in version else "/api"
+    return f"{root}/{version}/namespaces/{NAMESPACE}/{WORKLOADS[kind][1]}"
+
+
+def version_of(kind: str) -> str:
+    """The apiVersion of a kind of workload."""
+    version = WORKLOADS[kind][0]
+    return f"{version}/v1" if version.endswith(".example") else version
+
+
+def _match(labels: Json) -> Json:
+    return {"matchLabels": labels}
+
+
+def _settled(value: Json) -> Json:
+    """With the lists that Kubernetes prints in any order in one, and any pod where it names any of several."""
+    text = json.dumps(value)
+    text = re.sub(r"HPAs: \[([^\]]*)\]", lambda found: f"HPAs: [{' '.join(sorted(found[1].split()))}]", text)
+    settled: Json = json.loads(re.sub(r"of Pod ([a-z-]+)-\d+", r"of Pod \1-N", text))
+    return settled
+
+
+@contextlib.asynccontextmanager
+async def started(folder: Path, load: metrics_apis.Load) -> AsyncIterator[Side]:
+    """An API server with the metrics APIs of `load` and the kind Gadget, whose schema allows four replicas."""
+    async with contextlib.AsyncExitStack() as stack:
+        running = await asyncio.to_thread(stack.enter_context, apiserver.start(folder))
+        async with _LOADING:
+            told = await asyncio.to_thread(config.load, str(running.kubeconfig))
+        client = await stack.enter_async_context(clients.Client(told, SystemClock()))
+        side = Side(client, running.kubeconfig)
+        port = await stack.enter_async_context(metrics_apis.serving(load, side.pods))
+        await side.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        await _offer(side, port)
+        yield side
+
+
+async def _offer(side: Side, port: int) -> None:
+    await side.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _gadgets())
+    service = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port, "name": "https"}]}
+    await side.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/services", {"metadata": {"name": "m"}, "spec": service})
+    for group, version in metrics_apis.VERSIONS.items():
+        spec = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
+        there = {"service": {"namespace": NAMESPACE, "name": "m", "port": port}, "insecureSkipTLSVerify": True}
+        body = {"metadata": {"name": f"{version}.{group}"}, "spec": {**spec, **there}}
+        await side.ask("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body)
+    offered = [path("Gadget"), *(f"/apis/{group}/{version}" for group, version in metrics_apis.VERSIONS.items())]
+    async with asyncio.timeout(60):
+        for each in offered:
+            while not await _is_there(side, each):  # noqa: ASYNC110  # a server tells nobody
+                await asyncio.sleep(0.3)
+
+
+async def _is_there(side: Side, where: str) -> bool:
+    try:
+        await side.ask("GET", where)
+    except ApiError:
+        return False
+    return True
+
+
+def _gadgets() -> Json:
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    anything: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    limited = {**anything, "properties": {"replicas": {"type": "integer", "maximum": 4}}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": limited, "status": anything}}},
+        "subresources": {"status": {}, "scale": {**scale, "labelSelectorPath": ".status.selector"}},
+    }
+    names = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget"}
+    spec = {"group": "gadgets.example", "scope": "Namespaced", "names": names, "versions": [version]}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return {**head, "metadata": {"name": "gadgets.gadgets.example"}, "spec": spec}

@@ -1,0 +1,297 @@
+"""The HPA controller of kube-controller-manager on one cluster, hpad on another: the same happens to both."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import structlog
+from kube.contract import apiserver, metrics_apis, side
+from kube.contract.side import HPAS, Json, Side
+
+from hpad import app, settings
+from hpad.kube import config
+from hpad.model.tunables import Gates, Tunables
+
+CONTROLLER = "kube-controller-manager"
+PERIOD = 5
+SAME = "the same"
+pytestmark = pytest.mark.real_kube_apiserver
+
+
+class Case(NamedTuple):
+    """A workload, and the HPA on it."""
+
+    name: str
+    metrics: list[Json]
+    kind: str = "Deployment"
+    replicas: int = 2
+    exists: bool = True
+    cpu: str | None = "100m"
+    selector: str | None = None
+    api_version: str | None = None
+    behavior: Json | None = {"scaleDown": {"stabilizationWindowSeconds": 0}}  # noqa: RUF012  # never changed
+    limits: tuple[int, int] = (1, 4)
+    target: str = ""
+
+    @property
+    def hpa(self) -> Json:
+        version = self.api_version or side.version_of(self.kind)
+        ref = {"kind": self.kind, "name": self.target or self.name, "apiVersion": version}
+        spec = {"scaleTargetRef": ref, "minReplicas": self.limits[0], "maxReplicas": self.limits[1]}
+        spec |= {"metrics": self.metrics, **({"behavior": self.behavior} if self.behavior else {})}
+        head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+        return {**head, "metadata": {"name": self.name}, "spec": spec}
+
+
+def cpu(percent: int = 50) -> Json:
+    return {"type": "Resource", "resource": {"name": "cpu", "target": _utilization(percent)}}
+
+
+def container(name: str) -> Json:
+    source = {"name": "cpu", "container": name, "target": _utilization(50)}
+    return {"type": "ContainerResource", "containerResource": source}
+
+
+def memory(average: str) -> Json:
+    return {"type": "Resource", "resource": {"name": "memory", "target": _average(average)}}
+
+
+def pods(metric: str) -> Json:
+    return {"type": "Pods", "pods": {"metric": {"name": metric}, "target": _average("10")}}
+
+
+def thing(metric: str, kind: str = "Service", version: str = "v1") -> Json:
+    described = {"kind": kind, "name": "web", "apiVersion": version}
+    return {
+        "type": "Object",
+        "object": {
+            "describedObject": described,
+            "metric": {"name": metric},
+            "target": {"type": "Value", "value": "10"},
+        },
+    }
+
+
+def external(metric: str, target: Json | None = None) -> Json:
+    return {"type": "External", "external": {"metric": {"name": metric}, "target": target or _average("10")}}
+
+
+def _utilization(percent: int) -> Json:
+    return {"type": "Utilization", "averageUtilization": percent}
+
+
+def _average(value: str) -> Json:
+    return {"type": "AverageValue", "averageValue": value}
+
+
+CASES = [
+    Case("grows", [cpu()]),
+    Case("steady", [cpu()], behavior=None),
+    Case("waits-to-shrink", [cpu()], behavior=None, replicas=4),
+    Case("shrinks", [cpu()], replicas=4),
+    Case("tolerates", [cpu()], behavior={"scaleUp": {"tolerance": "1500m"}}),
+    Case("above", [cpu()], replicas=9),
+    Case("below", [cpu()], limits=(3, 4)),
+    Case("off", [cpu()], replicas=0),
+    Case("gone", [cpu()], exists=False),
+    Case("no-scale", [cpu()], kind="DaemonSet"),
+    Case("no-kind", [cpu()], kind="Thing", api_version="nowhere.example/v1", exists=False),
+    Case("other-version", [cpu()], api_version="apps/v1beta9"),
+    Case("rc", [cpu()], kind="ReplicationController"),
+    Case("rs", [cpu()], kind="ReplicaSet"),
+    Case("sts", [cpu()], kind="StatefulSet"),
+    Case("gadget", [cpu()], kind="Gadget"),
+    Case("no-selector", [cpu()], kind="Gadget", selector=""),
+    Case("bad-selector", [cpu()], kind="Gadget", selector="a in (b"),
+    Case("nobody-selected", [cpu()], kind="Gadget", selector="app=nobody"),
+    Case("schema-refuses", [external("ninety")], kind="Gadget", limits=(1, 9)),
+    Case("two", [cpu()]),
+    Case("no-metrics", [cpu()]),
+    Case("no-request", [cpu()], cpu=None),
+    Case("container", [container("app")]),
+    Case("no-container", [container("nobody")]),
+    Case("memory", [memory("20Mi")]),
+    Case("pods", [pods("hits")]),
+    Case("no-pods-metric", [pods("absent")]),
+    Case("object", [thing("rps")]),
+    Case("no-object-metric", [thing("absent")]),
+    Case("no-object-kind", [thing("rps", "Thing", "nowhere.example/v1")]),
+    Case("external", [external("ninety", {"type": "Value", "value": "60"})]),
+    Case("external-average", [external("thirty")]),
+    Case("no-external", [external("absent")]),
+    Case("negative", [external("negative")]),
+    Case("nothing", [external("nothing")]),
+    Case("one-fails", [external("absent"), cpu()]),
+    Case("one-fails-shrinking", [cpu(), external("absent")], replicas=4),
+    Case("all-fail", [pods("absent"), external("absent"), cpu()]),
+    Case("never-up", [external("ninety")], behavior={"scaleUp": {"selectPolicy": "Disabled"}}),
+    Case("never-down", [external("nothing")], behavior={"scaleDown": {"selectPolicy": "Disabled"}}),
+    Case(
+        "slowly",
+        [external("ninety")],
+        limits=(1, 9),
+        behavior={"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 900}]}},
+    ),
+]
+RIVAL = Case("two-again", [cpu()], target="two")
+BUSY = ("grows", "tolerates", "other-version", "rc", "rs", "sts", "gadget", "container", "one-fails")
+IDLE = ("shrinks", "waits-to-shrink", "one-fails-shrinking")
+UNMEASURED = ("no-metrics", "all-fail")
+
+
+def first() -> metrics_apis.Load:
+    load = metrics_apis.Load()
+    for case in CASES:
+        if case.name not in UNMEASURED:
+            used = "100m" if case.name in BUSY else "5m" if case.name in IDLE else "50m"
+            load.usage[case.name] = {"app": used}
+    load.pods["pods", "hits"] = "17500m"
+    load.objects["services", "web", "rps"] = "42"
+    load.external |= {"ninety": "90", "thirty": "30", "nothing": "0", "negative": "-5"}
+    return load
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Only what is wrong is logged: how the two differ is to be seen at a glance."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+async def sides(tmp_path: Path) -> AsyncIterator[tuple[Side, Side, metrics_apis.Load]]:
+    if (reason := apiserver.missing(CONTROLLER)) is not None:
+        pytest.skip(reason)
+    load = first()
+    async with contextlib.AsyncExitStack() as stack:
+        both = []
+        for name in ("theirs", "ours"):
+            (tmp_path / name).mkdir()
+            both.append(await stack.enter_async_context(side.started(tmp_path / name, load)))
+        for each in both:
+            for case in CASES:
+                if case.exists:
+                    selector = f"app={case.name}" if case.selector is None else case.selector
+                    await each.workload(case.kind, case.name, case.replicas, case.cpu, selector)
+        await stack.enter_async_context(_playing(both))
+        await asyncio.to_thread(stack.enter_context, _controller(both[0], tmp_path))
+        await stack.enter_async_context(_hpad(both[1]))
+        for each in both:
+            for case in CASES:
+                await each.ask("POST", HPAS, case.hpa)
+        yield both[0], both[1], load
+
+
+@contextlib.asynccontextmanager
+async def _playing(both: list[Side]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each.play()) for each in both]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _controller(theirs: Side, folder: Path) -> contextlib.AbstractContextManager[Any]:
+    (port,) = apiserver.free_ports(1)
+    flags = [
+        "--controllers=horizontal-pod-autoscaler-controller",
+        f"--horizontal-pod-autoscaler-sync-period={PERIOD}s",
+        "--leader-elect=false",
+        f"--kubeconfig={theirs.kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder}",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+    ]
+    binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / CONTROLLER
+    return apiserver.process([str(binary), *flags], folder / f"{CONTROLLER}.log")
+
+
+@contextlib.asynccontextmanager
+async def _hpad(ours: Side) -> AsyncIterator[None]:
+    """With the known defects of the original, and sources that are asked however often they have failed."""
+    told = await asyncio.to_thread(config.load, str(ours.kubeconfig))
+    tunables = Tunables(gates=Gates.replayed({"HPAConfigurableTolerance": True}))
+    limits = settings.SourceLimits(rate=500.0, concurrency=32, failures=10**6)
+    sources = [settings.SourceSettings(name=name, adapter=name, limits=limits) for name in settings.BUILT_IN_SOURCES]
+    wanted = settings.Settings(
+        sync_period=timedelta(seconds=PERIOD), listen=None, tunables=tunables, sources=tuple(sources)
+    )
+    async with app.App(wanted, cluster_config=told) as daemon:
+        async with asyncio.timeout(30):
+            await daemon.ready()
+        yield
+
+
+async def agree(what: Callable[[Side], Any], both: tuple[Side, Side], seconds: float = 60) -> None:
+    """Wait until both say the same; where they do not in the end, the assertion shows how they differ."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < deadline:
+        theirs, ours = await asyncio.gather(*map(what, both))
+        if theirs == ours:
+            return
+        await asyncio.sleep(1)
+    names = sorted(theirs.keys() | ours.keys())
+    differing = [f"{name}: {_difference(theirs.get(name), ours.get(name))}" for name in names]
+    told = [line for line in differing if not line.endswith(SAME)]
+    assert not told, "\n".join(told)
+
+
+def _difference(theirs: Any, ours: Any) -> str:
+    if theirs == ours:
+        return SAME
+    if isinstance(theirs or ours, set):
+        theirs, ours = theirs or set(), ours or set()
+        return f"only theirs: {sorted(theirs - ours)}, only ours: {sorted(ours - theirs)}"
+    return f"theirs: {json.dumps(theirs)}, ours: {json.dumps(ours)}"
+
+
+async def everybody_judged(both: tuple[Side, Side]) -> None:
+    async with asyncio.timeout(90):
+        for each in both:
+            while not all(status.get("conditions") for status in (await each.statuses()).values()):  # noqa: ASYNC110  # a server tells nobody
+                await asyncio.sleep(0.5)
+
+
+async def test_the_same_happens_under_both(sides: tuple[Side, Side, metrics_apis.Load]) -> None:
+    theirs, ours, load = sides
+    both = theirs, ours
+    await everybody_judged(both)
+    for each in both:
+        await each.ask("POST", HPAS, RIVAL.hpa)
+    await everybody_judged(both)
+    await asyncio.sleep(2 * PERIOD)
+    await agree(Side.replicas, both)
+    await agree(Side.statuses, both)
+    await agree(Side.events, both)
+    assert (await ours.replicas())["grows"] == 4
+
+    load.usage |= {name: {"app": "5m"} for name in BUSY} | {"steady": {"app": "100m"}, "no-metrics": {"app": "50m"}}
+    load.external |= {"ninety": "20", "thirty": "10"}
+    load.objects["services", "web", "rps"] = "1"
+    load.pods["pods", "hits"] = "1"
+    for each in both:
+        await each.ask("DELETE", f"{HPAS}/two-again")
+        await each.ask("PATCH", f"{HPAS}/below", {"spec": {"minReplicas": 4}})
+        await each.ask("PATCH", f"{side.path('Deployment')}/off", {"spec": {"replicas": 2}})
+    await asyncio.sleep(3 * PERIOD)
+    await agree(Side.replicas, both)
+    await agree(Side.statuses, both)
+    await agree(Side.events, both)
+    assert (await ours.replicas())["grows"] == 1
+
+    load.failing |= metrics_apis.VERSIONS.keys()
+    await asyncio.sleep(2 * PERIOD)
+    await agree(Side.statuses, both)
+    assert (await ours.statuses())["grows"]["conditions"][1]["message"].endswith("nobody is at home")
