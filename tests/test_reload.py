@@ -18,6 +18,7 @@ from hpad import app, settings
 from hpad.gather.swap import SourcesRefused
 from hpad.kube import config
 from hpad.lab.cluster import Cluster
+from hpad.model.serving import Serving
 from hpad.model.tunables import Tunables
 
 METRIC = {
@@ -191,7 +192,7 @@ async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping(monkeypa
 async def test_certificates_are_looked_at_on_reload(cluster: Cluster, tmp_path: Path) -> None:
     """A reload reads the files of the windows, too: the token of yesterday is no good."""
     file = tmp_path / "tokens"
-    serving = settings.Serving(token_file=file)
+    serving = Serving(token_file=file)
     file.write_text("yesterday")
     async with (
         app.App(told(serving=serving), cluster_config=config.ClusterConfig(server=cluster.url)) as daemon,

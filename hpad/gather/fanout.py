@@ -158,6 +158,7 @@ class Gatherer:
             observer=self._observer,
             limits=limits.of(source, self._period),
             redact=redact,
+            plain=offer.implicit,
         )
         return _Opened(source, offer, working, context, None)
 

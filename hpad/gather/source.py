@@ -34,7 +34,11 @@ class _Flight(NamedTuple):
 
 
 class Source:
-    """Batches, limits, remembers and isolates the calls to one adapter instance."""
+    """Batches, limits, remembers and isolates the calls to one adapter instance.
+
+    `plain`: that the source is left alone for a while is not said in its errors, which stay those of its last answers;
+    so the metrics APIs of Kubernetes read as Kubernetes has them.
+    """
 
     def __init__(
         self,
@@ -46,8 +50,10 @@ class Source:
         observer: Observer,
         limits: Limits | None = None,
         redact: Redactor | None = None,
+        plain: bool = False,
     ) -> None:
         self.name = name
+        self._plain = plain
         self._adapter = adapter
         self._grouping: Callable[[Query], Hashable] | None = getattr(adapter, "group", None)
         self._personal: Callable[[Query], bool] | None = getattr(adapter, "personal", None)
@@ -64,7 +70,7 @@ class Source:
         self._flying: dict[Query, _Flight] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._failed: set[Query] = set()
+        self._failed: dict[Query, Answer] = {}
         self._harmful = False
         self._closed = False
 
@@ -129,11 +135,13 @@ class Source:
 
     def _refusal(self, query: Query, now: float) -> AdapterError | None:
         """Why the query is not put now, if it is not. One that has not failed yet is: it may be for another metric
-        than all those that fail, unless asking does harm.
+        than all those that fail, unless asking does harm. A plain source says again what it said of that metric.
         """
-        if query in self._failed or self._harmful:
-            return self._breaker.refusal(now)
-        return None
+        if query not in self._failed and not self._harmful:
+            return None
+        refusal = self._breaker.refusal(now)
+        said = self._failed.get(query)
+        return said if refusal is not None and self._plain and isinstance(said, AdapterError) else refusal
 
     def _group(self, query: Query) -> Hashable | None:
         """What shares a call with the query, as the adapter sees it; None if the query is on its own."""
@@ -217,14 +225,17 @@ class Source:
         alive = any(not isinstance(answer, AdapterError) or answer.blame == "spec" for answer in given)
         self._tally.failing = not alive
         self._harmful = isinstance(failure, call.HeldUp)
-        self._failed = set() if alive else self._failed.union(queries)
+        if alive:
+            self._failed.clear()
+        else:
+            self._failed.update(zip(queries, given, strict=True))
         if alive:
             self._breaker.succeeded()
         elif isinstance(failure, call.HeldUp):
             self._breaker.trip(now, failure)
         elif failure is not None:
             self._breaker.failed(now, failure)
-            if trial:
+            if trial and not self._plain:
                 given[:] = [self._breaker.refusal(now) or failure] * len(given)
         for index, (query, answer) in enumerate(zip(queries, given, strict=True)):
             if not isinstance(answer, AdapterError):

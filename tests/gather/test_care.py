@@ -54,11 +54,11 @@ class Grouped(Scripted):
         return query.namespace
 
 
-def opened(adapter: Scripted, **limits: Any) -> Source:
+def opened(adapter: Scripted, *, plain: bool = False, **limits: Any) -> Source:
     told = Limits(**{"retries": 0, **limits})
     return Source(
         "mine", adapter, clock=virtual.VirtualClock(), log=structlog.get_logger(), observer=lambda *_: None,
-        limits=told, redact=Redactor({"password": "hunter22"}),
+        limits=told, redact=Redactor({"password": "hunter22"}), plain=plain,
     )  # fmt: skip
 
 
@@ -255,6 +255,24 @@ def test_a_metric_that_never_failed_is_asked_even_of_a_source_that_is_left_alone
         assert await source.ask(B) == DOWN or "keeps failing" in str(await source.ask(B))
         assert isinstance(await source.ask(C), ExternalSample)
         assert source.report("x").state == report.OK
+
+    virtual.run(main())
+
+
+def test_a_plain_source_says_what_it_said_of_that_metric_while_it_is_left_alone():
+    """So that a condition reads as Kubernetes has it, however long its metrics API is down."""
+
+    async def behave(queries: Sequence[Query]) -> Any:
+        return [AdapterError(f"no {query.name}: the server is down") for query in queries]
+
+    async def main() -> None:
+        adapter = Scripted(behave)
+        source = opened(adapter, plain=True, fresh=0.0)
+        for _ in range(60):
+            for query in (A, B):
+                assert str(await source.ask(query)) == f"no {query.name}: the server is down"
+            await asyncio.sleep(1)
+        assert len(adapter.batches) < 60
 
     virtual.run(main())
 

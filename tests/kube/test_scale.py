@@ -275,4 +275,4 @@ async def test_an_adapter_gets_the_words_of_the_server(script, cluster, recorded
     script.on("GET", real["request"]["path"], says(real["body"], 404))
     with pytest.raises(AdapterError) as caught:
         await cluster.api.get(real["request"]["path"])
-    assert (caught.value.message, caught.value.blame) == (real["body"]["message"], "cluster")
+    assert (caught.value.message, caught.value.blame) == (real["body"]["message"], "spec")
