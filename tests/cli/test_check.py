@@ -128,7 +128,11 @@ def test_annotations_that_the_daemon_understands(
         ("failure-duration-seconds", "3m", "'3m' is not a whole number of 0 or more"),
         ("activation", "some", "'some' is not a number such as 5 or 500m"),
         ("falback", "hold", 'there is no such annotation; did you mean "hpad.io/fallback"?'),
-        ("min-replicas-when-idle", "", "there is no such annotation; there are hpad.io/fallback, hpad.io/failure-duration-seconds, "),
+        (
+            "min-replicas-when-idle",
+            "",
+            "there is no such annotation; there are hpad.io/fallback, hpad.io/failure-duration-seconds, ",
+        ),
     ],
 )
 def test_annotations_that_it_does_not(
