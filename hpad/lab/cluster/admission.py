@@ -11,6 +11,7 @@ from hpad.lab.cluster import errors, events
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
 from hpad.model import conversion, decode, defaults, fields, fixedwidth, hpa, meta, validation
 from hpad.model.conversion import v1
+from hpad.model.quantity import QuantityError
 
 _FILLED: Final = {"v1": defaults.with_minimum_and_metrics, "v2": defaults.defaulted}
 """What each version fills in before it validates; what is stored has all of v2's defaults."""
@@ -106,7 +107,8 @@ def _decoded(obj: Object) -> hpa.HorizontalPodAutoscaler:
             return conversion.from_v1(msgspec.convert(obj, v1.HorizontalPodAutoscaler, dec_hook=hpa.dec_hook))
         return hpa.from_builtins(obj)
     except (msgspec.ValidationError, ValueError) as problem:
-        message = f'{hpa.KIND} in version "{version}" cannot be handled as a {hpa.KIND}: {problem}'
+        said = problem.__cause__ if isinstance(problem.__cause__, QuantityError) else problem
+        message = f'{hpa.KIND} in version "{version}" cannot be handled as a {hpa.KIND}: {said}'
         raise errors.bad_request(message) from problem
 
 
