@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
@@ -53,6 +54,23 @@ async def test_an_authority_of_ones_own_and_a_client_certificate(rabbit, url, tm
     answer = await asked(rabbit, url=url, ca=str(tmp_path / "ca.pem"), cert=str(tmp_path / "client.pem"))
     assert isinstance(answer, ExternalSample)
     assert answer.values == (5_000,)
+
+
+def locked(whole: bytes, password: bytes) -> bytes:
+    """The private key of a PEM file, encrypted."""
+    key = serialization.load_pem_private_key(whole, None)
+    form, encrypted = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(password)
+    return key.private_bytes(serialization.Encoding.PEM, form, encrypted)
+
+
+@pytest.mark.parametrize(("password", "opens"), [("s3same", True), ("s3cret", False)])
+async def test_a_key_may_have_a_password(rabbit, url, tmp_path, password, opens):
+    (tmp_path / "client.key").write_bytes(locked((tmp_path / "client.pem").read_bytes(), b"s3same"))
+    files = {"ca": "ca.pem", "cert": "client.pem", "key": "client.key"}
+    paths = {name: str(tmp_path / file) for name, file in files.items()}
+    answer = await asked(rabbit, url=url, **paths, key_password=password)
+    assert isinstance(answer, ExternalSample) == opens
+    assert password not in str(answer)
 
 
 async def test_an_unknown_certificate_is_not_trusted(rabbit, url, tmp_path):
