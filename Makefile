@@ -1,5 +1,5 @@
-# demo, test, check, fix, bench, fuzz: each sets up what it needs first. `uv` is used where it is installed, else venv
-# and pip.
+# demo, test, check, fix, bench, fuzz, soak, dist: each sets up what it needs first. `uv` is used where it is installed,
+# else venv and pip.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 RUNS   := $(VENV)/.runs
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix bench fuzz install packages clean help
+.PHONY: demo test check fix bench fuzz soak dist install packages clean help
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,7 @@ bench: install ## what it costs
 	@for script in tests/bench/*.py; do $(BIN)/python $$script || exit 1; done
 
 SECONDS ?= 240
+SEED    ?= 0
 
 fuzz: install ## odd input of every kind, for SECONDS (240) in all; TARGETS="watch hpa" for some
 ifneq ($(UV),)
@@ -62,7 +63,16 @@ ifneq ($(UV),)
 else
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 endif
-	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) $(TARGETS)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED) $(TARGETS)
+
+dist: install ## sdist and wheel, in dist/
+	@$(BIN)/python .ci/dist.py
+
+MINUTES ?= 30
+HPAS    ?= 1000
+
+soak: install ## hpad under faults, churn and reloads for MINUTES (30) with HPAS (1000): does anything grow?
+	PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) --hpas $(HPAS) $(ARGS)
 
 clean: ## forget the environment and the caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

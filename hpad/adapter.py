@@ -16,7 +16,8 @@ An adapter is a class, published under the entry-point group `hpad.adapters`:
 `serves` holds metric types. An optional `metrics`, a tuple of names or shell-style patterns, says which metrics of
 those types come here without a rule of the configuration (without it, all do); where that depends on the settings, it
 is an attribute of the instance, and where it differs by type, it maps types to such tuples. `Settings` is the schema of
-the source's configuration; __init__ must not block.
+the source's configuration; a ClassVar `renamed` in it maps fields of earlier versions to what is written instead now,
+for the error that names them. __init__ must not block.
 
 `answer` gets a batch and returns one result per query, in the same order, so that one list call can serve every HPA of
 a namespace. It makes one attempt, may be cancelled at any time, and judges nothing: timeouts, retries, circuit
@@ -41,7 +42,7 @@ import msgspec
 from hpad.clock import Clock
 from hpad.model.duration import parse as parse_duration
 from hpad.model.hpa import CrossVersionObjectReference
-from hpad.model.metrics import ExternalMetricValueList, MetricValueList, PodMetrics, PodMetricsList
+from hpad.model.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetrics, PodMetricsList
 from hpad.model.narrow import custom_pod_sample, external_sample, fetch_failed, object_sample, pod_sample
 from hpad.model.quantity import Quantity, QuantityError, parse_milli
 from hpad.model.sample import (
@@ -126,6 +127,18 @@ async def one_by_one(queries: Sequence[Query], answer_one: Callable[[Query], Awa
     return answers
 
 
+async def read_part(response: aiohttp.ClientResponse) -> bytes:
+    """What has come of the body since the last part, waiting for it; empty at the end.
+
+    Raises aiohttp.ClientError where the connection is lost: also in the moment between two parts, for which aiohttp
+    itself has a RuntimeError.
+    """
+    try:
+        return await response.content.readany()
+    except RuntimeError as error:
+        raise aiohttp.ClientPayloadError("the connection was lost") from error
+
+
 __all__ = [
     "CONTAINER_RESOURCE",
     "EXTERNAL",
@@ -143,6 +156,7 @@ __all__ = [
     "ExternalMetricValueList",
     "ExternalSample",
     "Log",
+    "MetricValue",
     "MetricValueList",
     "ObjectSample",
     "Operator",
@@ -164,4 +178,5 @@ __all__ = [
     "parse_duration",
     "parse_milli",
     "pod_sample",
+    "read_part",
 ]

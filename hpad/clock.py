@@ -6,7 +6,7 @@ Everything that needs time takes a `Clock`; pure code gets `now` as an argument 
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -23,6 +23,17 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait for that many seconds (none for zero or less, but other tasks get their turn)."""
         ...
+
+
+class Moment(NamedTuple):
+    """A moment by both clocks: the wall's, and seconds of the monotonic one."""
+
+    wall: datetime
+    monotonic: float
+
+    @classmethod
+    def now(cls, clock: Clock) -> "Moment":
+        return cls(clock.now(), clock.monotonic())
 
 
 def monotonic_usec() -> int:

@@ -1,23 +1,30 @@
 """The process around the daemon: its event loop, its signals, and what it tells systemd."""
 
 import asyncio
+import contextlib
+import ctypes
 import os
 import signal
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import structlog
 
 from hpad import clock as clocks
 from hpad.clock import Clock
+from hpad.logs import sources
 
 STALL_SECONDS = 0.5
 _STATUS_SECONDS = 5.0
 _STATUS_LENGTH = 200
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_ARENAS = 2
+_LARGE_BYTES = 1 << 18
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -28,6 +35,22 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
         return asyncio.new_event_loop
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return new_loop
+
+
+def give_memory_back() -> None:
+    """Have the C library return what is freed to the system, where it can be told to (glibc's mallopt(3)).
+
+    By default every thread of a pool gets a heap of its own, and what is large is taken from them once something large
+    was freed: lists, scrapes and pages of thousands of HPAs then leave holes that nothing else fills, and a process
+    that needs no more than before grows for hours.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    told = {_M_ARENA_MAX: _ARENAS, _M_MMAP_THRESHOLD: _LARGE_BYTES, _M_TRIM_THRESHOLD: _LARGE_BYTES}
+    for parameter, value in told.items():
+        mallopt(parameter, value)
 
 
 @asynccontextmanager
@@ -46,6 +69,21 @@ async def stop_on_signals() -> AsyncIterator[asyncio.Event]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Whether the work was done: it is cancelled as soon as `stop` is set. Raises what it raises."""
+    doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        doing.cancel()
+        stopping.cancel()
+        await asyncio.wait({doing, stopping})
+    if doing.cancelled():
+        return False
+    doing.result()
+    return True
 
 
 @asynccontextmanager
@@ -82,14 +120,14 @@ class Notifier:
         self._status = ""
 
     def tell(self, state: str) -> None:
-        """Send e.g. "READY=1" or "STOPPING=1"; what systemd does not take is lost."""
+        """Send e.g. "READY=1" or "STOPPING=1"; what systemd does not take is lost, as is what finds no file left."""
         if not self._address:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
-            try:
-                channel.sendto(state.encode(), self._address)
-            except OSError:
-                return
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
+        ):
+            channel.sendto(state.encode("utf-8", "backslashreplace"), self._address)
 
     async def run(
         self, clock: Clock, ready: Callable[[], Awaitable[None]], status: Callable[[], str] | None = None
@@ -187,4 +225,5 @@ class StallDetector:
     def _stack(self) -> str:
         """Files, lines and their source; no values of variables, which may be secrets."""
         frame = sys._current_frames().get(self._watched)
-        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+        with sources.lent():
+            return "".join(traceback.format_stack(frame)) if frame is not None else ""

@@ -3,10 +3,11 @@
 import gzip
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
@@ -14,6 +15,12 @@ from blockbuster import BlockBuster, blockbuster_ctx
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("HPAD_SHARED", ROOT.parent / "shared"))
 MAY_BE_SKIPPED = "real_kube_apiserver"
+RECOVERY = "recovery"
+BUDGET = "budget"
+
+# No test is about how fast the machine is.
+hypothesis.settings.register_profile("hpad", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("hpad")
 
 
 def read_vectors(name: str) -> Iterator[dict[str, Any]]:
@@ -38,6 +45,15 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture
+def recovered(record_property: Callable[[str, object], None]) -> Callable[[float, str], None]:
+    """Say how many seconds it took until all was well after some trouble: the run ends with a list of these.
+
+    A property of the test, which a worker's report carries along; what a test prints is only seen where it fails.
+    """
+    return lambda seconds, what: record_property(RECOVERY, (what, seconds))
+
+
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
     """A command that sets up its logs leaves them on a standard error that is closed when its test ends."""
@@ -57,13 +73,24 @@ def no_blocking_calls() -> Iterator[BlockBuster]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how many conformance rows held: tests record ("conformance", (file, held, total))."""
-    counts: dict[str, tuple[int, int]] = {}
-    for outcome in ("passed", "failed"):
-        for report in terminalreporter.getreports(outcome):
-            for name, value in report.user_properties:
-                if name == "conformance":
-                    counts[value[0]] = (value[1], value[2])
+    """Print what the tests have measured: conformance rows that held, recovery from troubles, what a reconcile costs.
+
+    Tests record ("conformance", (file, held, total)), ("recovery", (after what, seconds)) and ("budget", a sentence).
+    """
+    _print_conformance(terminalreporter)
+    for after, seconds in sorted(_recorded(terminalreporter, RECOVERY)):
+        terminalreporter.write_line(f"recovered {seconds:.1f} s after {after}")
+    for sentence in _recorded(terminalreporter, BUDGET):
+        terminalreporter.write_line(sentence)
+
+
+def _recorded(terminalreporter: Any, wanted: str) -> list[Any]:
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    return [value for report in reports for name, value in report.user_properties if name == wanted]
+
+
+def _print_conformance(terminalreporter: Any) -> None:
+    counts = {file: (held, total) for file, held, total in _recorded(terminalreporter, "conformance")}
     for file, (held, total) in sorted(counts.items()):
         terminalreporter.write_line(f"conformance {file}: {held:,} of {total:,}")
     if counts:

@@ -15,7 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 BESIDE = ROOT / ".cache" / "kubectl-debian" / "usr" / "bin" / "kubectl"
 """Where tests/packages.sh puts Debian's kubectl when another one is installed already."""
-SECONDS = 30
+SECONDS = 120
 
 
 def kubectls() -> list[Any]:

@@ -4,7 +4,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-wanted="prometheus rabbitmq-server redis-server"
+# systemd brings systemd-analyze, which judges the units; it becomes nobody's init by being installed.
+wanted="prometheus rabbitmq-server redis-server systemd"
 # Debian's kubectl is installed only where there is none yet; another one stays, and Debian's is unpacked beside the tests.
 beside=.cache/kubectl-debian
 unpack=""

@@ -1,6 +1,7 @@
 """The daemon as one object: starts in order, stops in reverse, leaves nothing behind, never blocks its loop."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -10,12 +11,15 @@ from typing import Any
 import aiohttp
 import blockbuster
 import pytest
+import structlog
 
-from hpad import app, settings
+from hpad import app, logs, settings
 from hpad.kube import config
 from hpad.lab.cluster import Cluster
 from hpad.serve.server import ServeError
+from hpad.store.memory import StoreError
 from hpad.store.recording import RecordError
+from hpad.telemetry.queue import QueueSeries
 
 NOBODY = config.ClusterConfig(server="http://127.0.0.1:9")
 
@@ -39,7 +43,7 @@ async def test_a_whole_life_leaves_no_task_behind(cluster: Cluster) -> None:
     stop = asyncio.Event()
     daemon = app.App(told(), cluster_config=config.ClusterConfig(server=cluster.url))
     running = asyncio.create_task(daemon.run(stop))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await daemon.ready()
     stop.set()
     await running
@@ -70,6 +74,11 @@ async def test_what_fails_to_start_takes_back_what_was_started(tmp_path: Path) -
     with pytest.raises(RecordError, match="cannot record to"):
         await daemon.start()
     assert tasks() == before
+    home = settings.StoreSettings(kind="sqlite", path=tmp_path / "file" / "history.db")
+    daemon = app.App(told(store=home), cluster_config=NOBODY)
+    with pytest.raises(StoreError, match=r"^store: "):
+        await daemon.start()
+    assert tasks() == before
 
 
 async def test_a_part_that_fails_ends_the_daemon_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +89,38 @@ async def test_a_part_that_fails_ends_the_daemon_loudly(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(app.App, "_begin", fail)
     with pytest.raises(ZeroDivisionError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await app.App(told(), cluster_config=NOBODY).run(asyncio.Event())
+
+
+async def test_a_heartbeat_that_fails_ends_the_daemon_loudly(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object, seconds: float) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(QueueSeries, "waited", fail)
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    cluster.apply({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {"scaleTargetRef": ref, "maxReplicas": 3},
+    })  # fmt: skip
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(60):
+            await app.App(told(), cluster_config=config.ClusterConfig(server=cluster.url)).run(asyncio.Event())
+
+
+async def test_a_file_whose_name_is_no_text_is_a_trouble_like_any_other(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.yaml")).write_text("kind: [")
+    logs.configure("info", "json")
+    try:
+        async with app.App(told(manifests=tmp_path), cluster_config=config.ClusterConfig(server=cluster.url)) as daemon:
+            async with asyncio.timeout(60):
+                await daemon.ready()
+            assert daemon.server is not None
+            async with aiohttp.ClientSession(trust_env=False) as session, session.get(daemon.server.url) as answer:
+                assert answer.status == 200
+                assert r"/\udcff.yaml:" in await answer.text()
+    finally:
+        structlog.reset_defaults()
 
 
 async def test_nothing_blocks_the_loop(cluster: Cluster, tmp_path: Path) -> None:
@@ -99,7 +138,7 @@ async def test_nothing_blocks_the_loop(cluster: Cluster, tmp_path: Path) -> None
     daemon = app.App(told(record=tmp_path / "records"), cluster_config=config.ClusterConfig(server=cluster.url))
     guard.activate()
     try:
-        async with daemon, asyncio.timeout(10):
+        async with daemon, asyncio.timeout(60):
             await daemon.ready()
             while (cluster.get("deployments", "web") or {})["spec"]["replicas"] != 3:  # noqa: ASYNC110  # the state of the world
                 await asyncio.sleep(0.02)

@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
-from hpad import app, settings
+from hpad import app, assembly, parts, settings
+from hpad.clock import SystemClock
 from hpad.gather.swap import SourcesRefused
 from hpad.kube import config
 from hpad.lab.cluster import Cluster
+from hpad.model.election import Election
 from hpad.model.serving import Serving
 from hpad.model.tunables import Tunables
+from hpad.store import lasting
+from hpad.telemetry import Telemetry
 
 METRIC = {
     "type": "External",
@@ -52,7 +57,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def replicas(cluster: Cluster, wanted: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (cluster.get("deployments", "web") or {})["spec"]["replicas"] != wanted:  # noqa: ASYNC110  # the world
             await asyncio.sleep(0.02)
 
@@ -65,10 +70,27 @@ async def test_new_sources_and_another_pace_are_taken_at_once(cluster: Cluster, 
         second = told(sources=static(tmp_path / "b.yaml", 20), workers=3, tunables=Tunables(tolerance=0.9))
         assert await daemon.reload(second) == []
         assert daemon.settings == second
-        assert daemon.status() == "Scaling by 1 HPAs"
+        assert daemon.status() == "Scaling by 1 HPA"
         static(tmp_path / "b.yaml", 40)
         await replicas(cluster, 4)  # 0.3 s later, not ten minutes
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "old sources"]
+
+
+async def test_all_that_was_made_of_the_period_is_made_of_the_new_one(cluster: Cluster) -> None:
+    """What rests and what is saved, beside the turns themselves."""
+    first = told(sync_period=timedelta(minutes=10), election=Election(enabled=True, shards=True))
+    first = msgspec.structs.replace(first, store=msgspec.structs.replace(first.store, kind="cluster"))
+    async with app.App(first, cluster_config=config.ClusterConfig(server=cluster.url)) as daemon:
+        await daemon.ready()
+        new = msgspec.structs.replace(first, sync_period=timedelta(seconds=10))
+        assert await daemon.reload(new) == []
+        made = assembly.Assembly(new, config.ClusterConfig(server=cluster.url), daemon.clock, Telemetry(), None)
+        assert made.handover is not None
+        assert daemon._made.handover is not None
+        assert daemon._made.handover._rest == made.handover._rest == 15 + 2 + 0.6 * 10
+        assert isinstance(daemon.store, lasting.Lasting)
+        assert isinstance(made.store, lasting.Lasting)
+        assert daemon.store._pace == made.store._pace
 
 
 async def test_what_cannot_change_is_named_and_kept(cluster: Cluster, tmp_path: Path) -> None:
@@ -132,9 +154,11 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def service(cluster: Cluster, folder: Path) -> AsyncIterator[Service]:
+async def service(
+    cluster: Cluster, folder: Path, told: str = "listen: 127.0.0.1:0\nsync_period: 1s\nstore: memory\n"
+) -> AsyncIterator[Service]:
     made = Service(cluster, folder)
-    made.config.write_text("listen: 127.0.0.1:0\nsync_period: 1s\nstore: memory\n")
+    made.config.write_text(told)
     await made.start()
     try:
         yield made
@@ -147,7 +171,7 @@ async def service(cluster: Cluster, folder: Path) -> AsyncIterator[Service]:
 
 async def test_the_life_of_a_service(cluster: Cluster, tmp_path: Path) -> None:
     """Ready, reloaded with good settings and with bad ones, then stopped: systemd hears it all, the log has why."""
-    async with asyncio.timeout(40), service(cluster, tmp_path) as running:
+    async with asyncio.timeout(120), service(cluster, tmp_path) as running:
         await running.until("READY=1")
         assert any(said.startswith("STATUS=") for said in running.said)
         for text in ("sync_period: 2s\nlisten: none\nstore: memory\n", "sync_period: 2\nworkers: none\n"):
@@ -166,14 +190,54 @@ async def test_the_life_of_a_service(cluster: Cluster, tmp_path: Path) -> None:
     assert '"event":"hpad stopped"' in log
 
 
-async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_ends_when_told_while_its_credentials_are_not_there_yet(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A plugin may take a minute; systemd waits for twenty seconds, and then kills."""
+    plugin, marker = tmp_path / "plugin", tmp_path / "pid"
+    plugin.write_text(f"#!/bin/sh\necho $$ > {marker}.new\nmv {marker}.new {marker}\nexec sleep 600\n")
+    plugin.chmod(0o700)
+    told = f"{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {plugin}}}}}"
+    made = Service(cluster, tmp_path)
+    made.config.write_text("listen: none\nstore: memory\n")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(kubeconfig.read_text().replace("user: {}", f"user: {told}"))
+    await made.start()
+    try:
+        async with asyncio.timeout(60):
+            while not marker.exists():  # noqa: ASYNC110  # a file of another process
+                await asyncio.sleep(0.02)
+        made.process.terminate()
+        await made.end()
+        assert made.process.returncode == 0  # not 2, for a plugin that gave nothing
+    finally:
+        made.socket.close()
+        os.kill(int(marker.read_text()), signal.SIGKILL)
+
+
+async def test_another_log_level_counts_for_those_at_work_already(cluster: Cluster, tmp_path: Path) -> None:
+    """Also where lines say each time whose they are: the leader's name its Lease."""
+    told = "listen: none\nstore: memory\nleader_elect: true\nlog_level: {}\n"
+    async with asyncio.timeout(120), service(cluster, tmp_path, told.format("error")) as running:
+        await running.until("STATUS=Scaling by 1 HPA")
+        running.config.write_text(told.format("info"))
+        running.process.send_signal(signal.SIGHUP)
+        await running.until("RELOADING=1")
+        await running.until("READY=1")
+        running.process.send_signal(signal.SIGTERM)
+        log = await running.end()
+    assert '"event":"standing for election"' not in log
+    assert '"event":"stopped leading","lease":"kube-system/hpad"' in log
+
+
+async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping() -> None:
     stopped: list[str] = []
 
-    def part(name: str, stop: Any) -> app.Part:
+    def part(name: str, stop: Any) -> parts.Part:
         async def start() -> None:
             """At once."""
 
-        return app.Part(name, "", start, stop)
+        return parts.Part(name, "", start, stop)
 
     async def hang() -> None:
         await asyncio.Event().wait()
@@ -181,11 +245,10 @@ async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping(monkeypa
     async def end() -> None:
         stopped.append("first")
 
-    monkeypatch.setattr(app, "STOP_SECONDS", 0.1)
-    daemon = app.App(told(), cluster_config=config.ClusterConfig(server="http://127.0.0.1:9"))
-    daemon._started = [part("first", end), part("second", hang)]
-    async with asyncio.timeout(5):
-        await daemon.stop()
+    several = parts.Parts(SystemClock())
+    await several.start([part("first", end), part("second", hang)])
+    async with asyncio.timeout(60):
+        await several.stop(0.1)
     assert stopped == ["first"]
 
 

@@ -87,6 +87,18 @@ routes:
         ("sync_periode: 15s", "hpad.yaml: unknown field 'sync_periode'; did you mean 'sync_period'?"),
         ("sync_period: 15", 'hpad.yaml: sync_period: 15 has no unit: write "15s" for seconds'),
         ("sync_period: 0s", "hpad.yaml: sync_period: '0s' is no time at all: a duration above zero is needed"),
+        ("sync_period: 15ms", "hpad.yaml: sync_period: '15ms' is less than 100ms, the least that works"),
+        ("max_staleness: 5ms", "hpad.yaml: max_staleness: '5ms' is less than 1s, the least that works"),
+        ("namespaces: [shop, No_Name]", "hpad.yaml: namespaces: 'No_Name' is no namespace: a lowercase RFC 1123 label"),
+        ("namespaces: shop/pods", "hpad.yaml: namespaces: 'shop/pods' is no namespace"),
+        ("leader_elect_resource_namespace: a.b", "leader_elect_resource_namespace: 'a.b' is no namespace"),
+        ("store: {kind: cluster, namespace: a.b}", "hpad.yaml: store: namespace: 'a.b' is no namespace"),
+        ("leader_elect_lease_duration: 5s", "hpad.yaml: leader_elect_lease_duration: 5s is not more than the renew"),
+        (
+            "leader_elect_lease_duration: 600000h",
+            "hpad.yaml: leader_elect_lease_duration: 600000h0m0s is more than a Lease can hold, 2147483647s",
+        ),
+        ("leader_elect_retry_period: 1ms", "hpad.yaml: leader_elect_retry_period: 1ms is less than 10ms"),
         ("sync_period: soon", "hpad.yaml: sync_period: 'soon' is not a duration"),
         ("downscale_stabilization: -5m", "hpad.yaml: downscale_stabilization: '-5m' is negative"),
         ("tolerance: 10", "hpad.yaml: tolerance: 10 is not a number from 0 to 1"),
@@ -105,14 +117,26 @@ routes:
             "types: there is no metric type 'Extern'; did you mean",
         ),
         ("routes: [{source: a}]", "hpad.yaml: routes: [0]: match is missing"),
-        ("routes: [{source: a, match: {}}]", "routes: [0]: source: there is no source 'a'"),
+        ("routes: [{source: a, match: {}}]", "hpad.yaml: routes: [0]: source: there is no source 'a'"),
         ("log_level: loud", "hpad.yaml: log_level: 'loud' is not one of debug, info, warning, error"),
         ("a: [", "hpad.yaml:1: not valid YAML"),
         ("- a", "hpad.yaml: not a mapping of settings"),
+        ("pods: 3", "hpad.yaml: unknown field 'pods'; `hpad config show` names all there are"),
+        (
+            "apiVersion: v1\nkind: Config",
+            "hpad.yaml: this is a Kubernetes object (kind: Config), not a mapping of settings",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in problem(tmp_path, text)
+
+
+def test_bytes_that_are_no_text_are_named_with_their_place(tmp_path: Path) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_bytes(b"a: \x88")
+    with pytest.raises(settings.SettingsError, match=f"^{file}: not UTF-8: byte 0x88 at offset 3$"):
+        settings.load(file, {}, {})
 
 
 def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
@@ -126,6 +150,31 @@ def test_variables_and_flags_are_named_too() -> None:
     first, second = caught.value.problems
     assert first.startswith("HPAD_TOLERANCE: '10%'")
     assert second.startswith("--workers: 'many' is not a whole number")
+
+
+def test_what_does_not_go_together_is_named_by_where_it_was_said(tmp_path: Path) -> None:
+    """The file's Lease duration is fine with the default deadline, but not with that of the flag."""
+    file = tmp_path / "hpad.yaml"
+    file.write_text("leader_elect_lease_duration: 20s\n")
+    flags = {"leader_elect_renew_deadline": ("--leader-elect-renew-deadline", "30s")}
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.load(file, {"HPAD_LEADER_ELECT_RETRY_PERIOD": "40s"}, flags)
+    first, second = caught.value.problems
+    assert first.startswith(f"{file}: leader_elect_lease_duration: 20s is not more than the renew deadline of 30s")
+    assert second.startswith("--leader-elect-renew-deadline: 30s is not more than 1.2 times the retry period of 40s")
+
+
+@pytest.mark.parametrize(
+    ("field", "flag"), [("namespaces", "-n"), ("hpa_selector", "--hpa-selector"), ("manifests", "--manifests")]
+)
+def test_a_flag_without_a_value_does_not_mean_everything(field: str, flag: str) -> None:
+    """As where a shell's variable is not set: hpad would look after HPAs that it was never meant for."""
+    with pytest.raises(settings.SettingsError, match=f"^{flag}: '' says nothing: give a value, or leave the flag out$"):
+        settings.load(None, {}, {field: (flag, "")})
+
+
+def test_a_namespace_that_is_named_twice_is_one(tmp_path: Path) -> None:
+    assert settings.load(None, {"HPAD_NAMESPACES": "shop,kitchen,shop"}, {}).namespaces == ("shop", "kitchen")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -190,6 +239,8 @@ def test_histories_survive_where_it_fits() -> None:
 
 
 def test_a_store_that_makes_no_sense_is_named(tmp_path: Path) -> None:
-    assert "path is missing" in problem(tmp_path, "store: {kind: sqlite}")
+    assert problem(tmp_path, "store: {kind: sqlite}").startswith("hpad.yaml: store: path is missing: which file")
+    with pytest.raises(settings.SettingsError, match=r"^--store: path is missing: which file"):
+        settings.load(None, {}, {"store": ("--store", "sqlite")})
     assert "means nothing to the kind cluster" in problem(tmp_path, "store: {kind: cluster, path: /x}")
     assert "'redis' is not one of memory, sqlite, cluster" in problem(tmp_path, "store: redis")

@@ -2,9 +2,9 @@
 
 from prometheus_client import parser
 
-from hpad.gather.report import STATES, Report
+from hpad.gather.report import Report
 from hpad.model.key import Key
-from hpad.telemetry import SOURCE_STATES, Telemetry
+from hpad.telemetry import Telemetry
 
 PREFIX = "horizontal_pod_autoscaler_controller_"
 
@@ -31,6 +31,21 @@ async def test_every_combination_of_fixed_labels_is_there_at_zero() -> None:
     queue = (("name", "horizontalpodautoscaler"),)
     for name in ("adds_total", "depth", "queue_duration_seconds_count", "longest_running_processor_seconds"):
         assert found[f"workqueue_{name}", queue] == 0
+
+
+async def test_requests_per_reconcile_count_all_but_those_for_the_lead() -> None:
+    telemetry = Telemetry()
+    found = await samples(telemetry)
+    assert (found["hpad_requests_per_reconcile_sum", ()], found["hpad_requests_per_reconcile_count", ()]) == (0, 0)
+    for _ in range(4):
+        telemetry.reconciled("none", "none", 0.1)
+    for code in ("200", "200", "500", "<error>", "201", "409"):
+        telemetry.requested("GET", "api:6443", code, 0.1)
+    telemetry.requested_aside("PUT", "api:6443", "200", 0.1)
+    found = await samples(telemetry)
+    assert (found["hpad_requests_per_reconcile_sum", ()], found["hpad_requests_per_reconcile_count", ()]) == (6, 4)
+    client = (("code", "200"), ("host", "api:6443"), ("method", "PUT"))
+    assert found["rest_client_requests_total", client] == 1
 
 
 async def test_the_buckets_are_the_originals() -> None:
@@ -96,4 +111,3 @@ async def test_sources_are_seen_as_they_count_themselves():
     assert 'hpad_source_questions_total{source="broker"} 7.0' in text
     assert 'hpad_source_cache_hits_total{source="broker"} 4.0' in text
     assert 'hpad_source_retries_total{source="broker"} 2.0' in text
-    assert set(STATES) == set(SOURCE_STATES)

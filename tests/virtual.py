@@ -1,26 +1,32 @@
 """A loop whose time is a number: timers fire at once, in order, and no test waits for real.
 
-Time moves only when nothing else is left to do, and then straight to the next timer. Real I/O on loopback still works:
-before it moves, the loop gives sockets and threads `io_grace` real seconds to say something.
+Time moves only when nothing else is left to do, and then straight to the next timer: not while a thread of an executor
+is at work. Real I/O on loopback still works: before it moves, the loop gives sockets `io_grace` real seconds to say
+something, and again where the machine is so busy that the loop itself was woken late.
 """
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-_STUCK_AFTER = 10.0
+_STUCK_AFTER = 60.0
+_GRACES = 50
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Waits at most the grace; what was left of the timeout is added to the loop's time instead."""
+    """Waits for threads, or for the grace; the timeout is added to the loop's time instead."""
 
     def __init__(self, loop: "VirtualLoop", io_grace: float) -> None:
         super().__init__()
+        self.threads = 0
         self._loop = loop
         self._io_grace = io_grace
 
@@ -31,13 +37,23 @@ class _JumpingSelector(selectors.SelectSelector):
         if timeout is None:
             ready = super().select(_STUCK_AFTER)
             if not ready:
-                raise RuntimeError("the loop is stuck: no timer, and no I/O for ten real seconds")
+                raise RuntimeError("the loop is stuck: no timer, and no I/O for a real minute")
             return ready
-        if self._io_grace:
-            ready = super().select(self._io_grace)
+        if self.threads:
+            ready = super().select(_STUCK_AFTER)
+        elif self._io_grace:
+            ready = self._ready_by_grace()
         if not ready:
             self._loop.jump(timeout)
         return ready
+
+    def _ready_by_grace(self) -> Any:
+        for _ in range(_GRACES):
+            began = time.monotonic()
+            ready = super().select(self._io_grace)
+            if ready or time.monotonic() - began < 1.5 * self._io_grace:
+                return ready
+        return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -45,10 +61,28 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, io_grace: float = 0.0) -> None:
         self._virtual_now = 0.0
-        super().__init__(_JumpingSelector(self, io_grace))
+        self._jumping = _JumpingSelector(self, io_grace)
+        super().__init__(self._jumping)
 
     def time(self) -> float:
         return self._virtual_now
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        working = super().run_in_executor(executor, func, *args)
+        self._jumping.threads += 1
+        working.add_done_callback(self._thread_is_done)
+        return working
+
+    def _thread_is_done(self, working: asyncio.Future[Any]) -> None:
+        self._jumping.threads -= 1
+
+    async def shutdown_default_executor(self, *timeout: float | None) -> None:
+        """A thread of its own waits for the others, and Python 3.13 has a limit to how long it may do so."""
+        self._jumping.threads += 1
+        try:
+            await super().shutdown_default_executor(*timeout)
+        finally:
+            self._jumping.threads -= 1
 
     def jump(self, seconds: float) -> None:
         self._virtual_now += seconds
@@ -71,3 +105,16 @@ def run(main: Coroutine[Any, Any, T], *, io_grace: float = 0.0) -> T:
     """Run a coroutine to its end under a loop of its own."""
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(io_grace)) as runner:
         return runner.run(main)
+
+
+def now() -> float:
+    """The loop's time, in seconds."""
+    return asyncio.get_running_loop().time()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 120.0, every: float = 0.05) -> float:
+    """Wait until something holds; when that was, by the loop's time."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  virtual time costs nothing
+            await asyncio.sleep(every)
+    return now()

@@ -17,6 +17,7 @@ from hpad.adapter import (
     Answer,
     Context,
     CrossVersionObjectReference,
+    MetricValue,
     MetricValueList,
     Query,
     custom_pod_sample,
@@ -27,6 +28,9 @@ from hpad_adapters import lists
 
 _API = "custom"
 _GROUP = "custom.metrics.k8s.io"
+_EVERY = "*"
+_APART_SECONDS = 600.0
+"""How long objects are asked about one by one where the API has refused to list them."""
 _VERSIONS = (f"{_GROUP}/v1beta2", f"{_GROUP}/v1beta1")
 
 
@@ -64,16 +68,26 @@ _RESOURCES = msgspec.json.Decoder(_Resources)
 _LIST = msgspec.json.Decoder(MetricValueList)
 
 
+Group = tuple[str, str, str, str, str]
+
+
 class CustomMetrics:
-    """Pods and Object metrics of any name, one request each: the API has no list of several."""
+    """Pods and Object metrics of any name. HPAs that ask for the same metric of several objects of a kind share a list.
+
+    Values of pods carry no labels, so that only the API can select: a list for each selector. An object that a shared
+    list leaves out is asked about by itself, since the API then says why.
+    """
 
     serves: ClassVar[frozenset[str]] = frozenset({PODS, OBJECT})
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
         self._reader = lists.Reader(_API, configured, context)
+        self._clock = context.clock
+        self._apart: dict[Group, float] = {}
         self._version: str | None = None
         self._plurals: dict[tuple[str, str], str] = {}
+        self._discovering = asyncio.Lock()
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """A value per selected pod, or the object's; timestamps and windows are the server's own."""
@@ -81,10 +95,50 @@ class CustomMetrics:
             version = await self._preferred_version() if queries else ""
         except AdapterError as error:
             return [error] * len(queries)
-        return list(await asyncio.gather(*(self._one(query, version) for query in queries)))
+        groups: dict[Group, list[Query]] = {}
+        for query in queries:
+            if (group := self.group(query)) is not None:
+                groups.setdefault(group, []).append(query)
+        shared = [members for members in groups.values() if len({_named(member) for member in members}) > 1]
+        listed = await asyncio.gather(*(self._listed(members, version) for members in shared))
+        found = {query: answer for answers in listed for query, answer in answers.items()}
+        alone = [query for query in queries if query not in found]
+        answers = await asyncio.gather(*(self._one(query, version) for query in alone))
+        return [(found | dict(zip(alone, answers, strict=True)))[query] for query in queries]
+
+    def group(self, query: Query) -> Group | None:
+        """One list has a metric of all objects of a kind in a namespace."""
+        if query.object is None or _is_namespace(query.object):
+            return None
+        of = query.object
+        group = (query.namespace, of.api_version, of.kind, query.name, str(query.selector or ""))
+        return None if self._apart.get(group, 0.0) > self._clock.monotonic() else group
 
     async def aclose(self) -> None:
         """Nothing of its own is open."""
+
+    async def _listed(self, members: Sequence[Query], version: str) -> dict[Query, Answer]:
+        """Answers from one list to those whose objects it has; {} where the API gives no such list."""
+        first = members[0]
+        assert first.object is not None
+        namespace, metric = quote(first.namespace, safe=""), quote(first.name, safe="")
+        selector = {"metricLabelSelector": "" if first.selector is None else str(first.selector)}
+        try:
+            path = f"/apis/{version}/namespaces/{namespace}/{await self._resource(first.object)}/{_EVERY}/{metric}"
+            items = (await self._reader.read(path, selector, _LIST)).items or ()
+        except AdapterError:
+            self._keep_apart(first)
+            return {}
+        named: dict[str, list[MetricValue]] = {}
+        for item in items:
+            named.setdefault(item.described_object.name, []).append(item)
+        return {query: _sampled(named[_named(query)]) for query in members if _named(query) in named}
+
+    def _keep_apart(self, query: Query) -> None:
+        now, group = self._clock.monotonic(), self.group(query)
+        self._apart = {held: until for held, until in self._apart.items() if until > now}
+        if group is not None:
+            self._apart[group] = now + _APART_SECONDS
 
     async def _one(self, query: Query, version: str) -> Answer:
         namespace, metric = quote(query.namespace, safe=""), quote(query.name, safe="")
@@ -101,33 +155,31 @@ class CustomMetrics:
 
     async def _object(self, reference: CrossVersionObjectReference) -> str:
         """The part of the path that names the object; a Namespace can only be the HPA's own."""
-        group, slash, _ = reference.api_version.partition("/")
-        group = group if slash else ""
-        if reference.kind == "Namespace" and not group:
+        if _is_namespace(reference):
             return "metrics"
-        plural = await self._plural(reference)
-        return (
-            f"{plural}.{group}/{quote(reference.name, safe='')}"
-            if group
-            else f"{plural}/{quote(reference.name, safe='')}"
-        )
+        return f"{await self._resource(reference)}/{quote(reference.name, safe='')}"
+
+    async def _resource(self, reference: CrossVersionObjectReference) -> str:
+        """What the objects of that kind are called in a path."""
+        group, plural = _group_of(reference), await self._plural(reference)
+        return f"{plural}.{group}" if group else plural
 
     async def _plural(self, reference: CrossVersionObjectReference) -> str:
         """The resource of a kind, by discovery; kept, since it does not change.
 
-        As in Kubernetes the version in a reference does not matter, the group does.
+        As in Kubernetes the version in a reference does not matter, the group does; and the kind may be in lower case.
         """
-        version, slash, _ = reference.api_version.partition("/")
-        group, kind = version if slash else "", reference.kind
-        if (group, kind) not in self._plurals:
-            self._plurals[group, kind] = await self._found(group, kind)
+        group, kind = _group_of(reference), reference.kind
+        async with self._discovering:
+            if (group, kind) not in self._plurals:
+                self._plurals[group, kind] = await self._found(group, kind)
         return self._plurals[group, kind]
 
     async def _found(self, group: str, kind: str) -> str:
         for root in await self._roots(group):
             answer = await self._reader.read(root, {}, _RESOURCES)
             for each in answer.resources:
-                if each.kind == kind and "/" not in each.name:
+                if kind in (each.kind, each.kind.lower()) and "/" not in each.name:
                     return each.name
         what = f"{kind}.{group}" if group else kind
         text = f'unable to map kind {what} to resource: no matches for kind "{kind}" in group "{group}"'
@@ -155,3 +207,23 @@ class CustomMetrics:
                 raise fetch_failed(_API, "no known available metric versions found")
             self._version = spoken[0]
         return self._version
+
+
+def _group_of(reference: CrossVersionObjectReference) -> str:
+    group, slash, _ = reference.api_version.partition("/")
+    return group if slash else ""
+
+
+def _is_namespace(reference: CrossVersionObjectReference) -> bool:
+    return reference.kind == "Namespace" and not _group_of(reference)
+
+
+def _named(query: Query) -> str:
+    return "" if query.object is None else query.object.name
+
+
+def _sampled(items: Sequence[MetricValue]) -> Answer:
+    try:
+        return object_sample(items)
+    except AdapterError as error:
+        return error

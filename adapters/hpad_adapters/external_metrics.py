@@ -18,7 +18,11 @@ _API = "external"
 
 
 class ExternalMetrics:
-    """External metrics of any name, one request each: the API has no list of several."""
+    """External metrics of any name, one request for each metric and selector.
+
+    The API has no list of several, and a list without a selector could not be divided here: the selector also says
+    which series go into a value, or (with KEDA) who answers.
+    """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
     Settings: ClassVar[type[lists.Settings]] = lists.Settings

@@ -10,16 +10,25 @@ import ssl
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 import msgspec
 import yarl
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Quantity, Query
+from hpad.adapter import (
+    EXTERNAL,
+    AdapterError,
+    Answer,
+    Context,
+    ExternalSample,
+    Quantity,
+    Query,
+    parse_duration,
+    read_part,
+)
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(\*)\]")
-_CHUNK = 1 << 16
 _INT64 = range(-(2**63), 2**63)
 
 Step = str | int | None
@@ -61,14 +70,26 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     headers: sent with each request; a value may be {file: …}, which is read for each batch.
     ca: a PEM file to trust instead of the system's; insecure: trust any certificate. max_bytes: a larger document is
-    refused.
+    refused. request_timeout: of one document, so that a slow one spoils its own metrics alone.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"header_files": "headers: {NAME: {file: …}}"}
 
     metrics: dict[str, Metric]
     headers: dict[str, str | Elsewhere] = {}
     ca: str = ""
     insecure: bool = False
     max_bytes: int = 1 << 20
+    request_timeout: str = "5s"
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise ValueError(f"request_timeout: {self.request_timeout!r} is not a duration above zero")
+
+    @property
+    def seconds(self) -> float:
+        """The timeout; raises ValueError."""
+        return parse_duration(self.request_timeout).total_seconds()
 
     def __repr__(self) -> str:
         return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
@@ -157,7 +178,10 @@ class HttpJson:
         tls = self._tls if self._tls is not None else True
         target = yarl.URL(url, encoded=True)
         try:
-            async with self._context.http.get(target, headers=headers, ssl=tls, allow_redirects=False) as response:
+            async with (
+                asyncio.timeout(self._settings.seconds),
+                self._context.http.get(target, headers=headers, ssl=tls, allow_redirects=False) as response,
+            ):
                 if response.status != 200:
                     return AdapterError(f"{where} answers {response.status}")
                 body = await self._body(response)
@@ -171,8 +195,8 @@ class HttpJson:
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes | None:
         body = bytearray()
-        async for chunk in response.content.iter_chunked(_CHUNK):
-            body += chunk
+        while part := await read_part(response):
+            body += part
             if len(body) > self._settings.max_bytes:
                 return None
         return bytes(body)

@@ -114,7 +114,7 @@ class Redis:
         given = {term.key: term.values[0] for term in terms if term.operator.value in ("=", "==")}
         if query.name not in _TYPES:
             return AdapterError(f'there is no metric "{query.name}"; there are {", ".join(_TYPES)}', "spec")
-        if set(given) != set(needed) or len(terms) != len(needed):
+        if set(given) != set(needed) or len(terms) != len(needed) or not all(given.values()):
             return AdapterError(
                 f'metric "{query.name}" needs a selector "{",".join(f"{name}=…" for name in needed)}"', "spec"
             )

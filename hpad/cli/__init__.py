@@ -5,6 +5,7 @@ Status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 
 
 import argparse
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -28,13 +29,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parsed(arguments)
         status: int = args.run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where the caller has closed it
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has gone; what is still buffered must not raise again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return _BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:  # what names no file was printed
+            raise
+        _write_no_more()
+        print(f"hpad: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     except Exception as error:
         if not _expected(error):
             raise
@@ -43,9 +50,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def _write_no_more() -> None:
+    """Drop what is still buffered, which would raise again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """What was asked for; ends the process with status 2 at a mistake, with the option that was probably meant."""
     parser, commands = _parser(arguments)
+    if (
+        arguments
+        and arguments[0].startswith("-")
+        and arguments[0].partition("=")[0] not in parser._option_string_actions
+    ):
+        parser.error(f"{arguments[0]} comes too early: options follow the command, as in `hpad run {arguments[0]}`")
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
         called = commands.choices[next(name for name in arguments if name in commands.choices)]

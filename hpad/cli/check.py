@@ -80,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
+_APART = "belongs into a file of its own, for `hpad run --config`: manifests are read without it"
+
+
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
@@ -96,9 +99,17 @@ def _judge(document: Document, args: argparse.Namespace) -> Verdict | None:
     if "kind" in value or "apiVersion" in value:
         return None
     if "spec" in value or document.index or document.file.endswith(".jsonl"):
+        if _is_configuration(value):
+            return _without_object(document, "configuration", (FieldError(INVALID, "", _APART),))
         detail = f"an HPA has kind: {api.KIND} and apiVersion: {api.API_VERSION}"
         return _without_object(document, "", (*document.faults, required("kind", detail)))
     return _without_object(document, "configuration", (*document.faults, *_configuration_errors(document)))
+
+
+def _is_configuration(value: dict[str, Any]) -> bool:
+    from hpad import settings  # here, as HPAs are checked without them
+
+    return bool(value) and value.keys() <= settings.PARSERS.keys()
 
 
 def _hpa(document: Document, args: argparse.Namespace) -> Verdict:

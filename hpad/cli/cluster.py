@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterable
@@ -20,13 +21,16 @@ StatefulSets, and run pods as processes of this machine: a container's `command`
 Apply the manifests of each FILE (a folder: of all its files; -: of standard input), print how to reach the cluster
 with kubectl, and go on until Ctrl-C, which stops everything.
 
-This is no Kubernetes replacement, but a place to try things: there is no authentication, no isolation (a pod can do
-whatever you can), no scheduler, no network of its own, no image, and nothing is kept after the end.
+This is no Kubernetes replacement, but a place to try things: there is no authentication unless you ask for it, no
+isolation (a pod can do whatever you can), no scheduler, no network of its own, no image, and nothing is kept after the
+end.
 """
 EPILOG = """\
 examples:
   hpad cluster --hpad shop.yaml                    see what hpad makes of the manifests in shop.yaml
   hpad cluster --pretend --kubeconfig ./lab.json   objects alone, and a kubeconfig where you want it
+  hpad cluster --rbac rbac.yaml shop.yaml --hpad --as system:serviceaccount:hpad:hpad
+                                                   are the rights in rbac.yaml enough?
 
 exit status: 0 after Ctrl-C or SIGTERM, 1 when something could not be started or applied
 """
@@ -49,11 +53,26 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here (else to a temporary folder)"
     )
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="listen on this port (default: a free one)")
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="listen on this port (default: a free one)")
     parser.add_argument(
         "--pretend", action="store_true", help="run no process: pods are objects that are ready at once, without usage"
     )
+    parser.add_argument(
+        "--rbac",
+        action="store_true",
+        help="ask who sends a request, over TLS, and allow what Roles and their bindings do; the kubeconfig is an "
+        "administrator's, and `kubectl --as` makes you somebody else",
+    )
+    parser.add_argument(
+        "--as", dest="user", metavar="USER", help="with --rbac and --hpad: who hpad is (default: an administrator)"
+    )
     parser.set_defaults(run=run)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a number from 0 (any that is free) to 65535")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,29 +83,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    from hpad.lab.cluster import Cluster  # here, so that --help is quick
+    from hpad.lab.cluster import Cluster, tls, users  # here, so that --help is quick
 
+    if args.user and not (args.rbac and args.hpad):
+        raise Failure("--as says who hpad is, and matters with --hpad and --rbac alone")
+    if args.config and not args.hpad:
+        raise Failure("--config holds the settings of hpad, and matters with --hpad alone")
     found = await asyncio.to_thread(_documents, args.files)
     async with contextlib.AsyncExitStack() as stack:
         stop = await stack.enter_async_context(process.stop_on_signals())
         path = await asyncio.to_thread(_kubeconfig, args.kubeconfig, stack)
-        cluster = Cluster(port=args.port, auto_ready=args.pretend)
+        own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpad-cluster-")))
         try:
+            files = await tls.made(own) if args.rbac else None
+            cluster = Cluster(port=args.port, auto_ready=args.pretend, authorization=args.rbac, tls=files)
             await stack.enter_async_context(cluster)
             await cluster.kubeconfig(path)
         except OSError as error:
-            raise Failure(f"the cluster cannot be started: {error}") from error
-        _say(cluster.url, path)
+            taken = f"another process listens on port {args.port} already" if error.errno == errno.EADDRINUSE else ""
+            raise Failure(f"the cluster cannot be started: {taken or error.strerror or error}") from error
+        _say(cluster.url, path, rbac=args.rbac)
         for document in found:
             _apply(cluster, document)
         if args.hpad:
-            await stack.enter_async_context(_hpad(args.config, cluster.url))
+            user = users.named(args.user) if args.user else users.ADMINISTRATOR
+            way_in = await cluster.kubeconfig(own / "hpad.kubeconfig", user)
+            await stack.enter_async_context(_hpad(args.config, way_in))
         await stop.wait()
         print("stopping", flush=True)
 
 
-def _say(url: str, path: Path) -> None:
-    print("A place to try things, not a Kubernetes replacement: no authentication, no isolation, nothing is kept.")
+def _say(url: str, path: Path, *, rbac: bool) -> None:
+    lacks = "no isolation" if rbac else "no authentication, no isolation"
+    print(f"A place to try things, not a Kubernetes replacement: {lacks}, nothing is kept.")
     print(f"API server: {url}")
     print(f"kubeconfig: {path}")
     print(f"try:        kubectl --kubeconfig={path} get all")
@@ -129,8 +158,8 @@ def _kubeconfig(wanted: Path | None, stack: contextlib.AsyncExitStack) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _hpad(file: Path | None, url: str) -> AsyncIterator[None]:
-    """hpad at work on the cluster; raises Failure when it cannot start as told."""
+async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
+    """hpad at work on the cluster of a kubeconfig; raises Failure when it cannot start as told."""
     from hpad import app, logs, settings
     from hpad.kube import config
     from hpad.serve import server
@@ -139,7 +168,7 @@ async def _hpad(file: Path | None, url: str) -> AsyncIterator[None]:
     named = os.environ.get("HPAD_CONFIG")
     told = settings.load(file or (Path(named) if named else None), os.environ, {})
     logs.configure(told.log_level, told.log_format)
-    daemon = app.App(told, cluster_config=config.ClusterConfig(server=url))
+    daemon = app.App(told, cluster_config=await asyncio.to_thread(config.load, str(kubeconfig)))
     try:
         await daemon.start()
     except (server.ServeError, recording.RecordError) as error:

@@ -89,7 +89,7 @@ async def _play(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except show.FAILURES as error:
-        raise Failure(f"the demo cannot be shown here: {error}") from error
+        raise Failure(f"the demo cannot be shown here: {_said(error)}") from error
     finally:
         on.clear()
     if played is None:
@@ -100,6 +100,12 @@ async def _play(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(report.machine(played)))
     return 0 if played.ok else 1
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _stop_on_signals(playing: "asyncio.Task[object]") -> None:

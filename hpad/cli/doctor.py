@@ -9,8 +9,8 @@ import msgspec
 
 from hpad import clock, logs, settings
 from hpad.cli import run as daemon
-from hpad.cli.checkup import rights, rivals, server, sources, store
-from hpad.cli.checkup.finding import ERROR, LEVELS, OK, WARNING, Finding
+from hpad.cli.checkup import manifests, rights, rivals, server, sources, store
+from hpad.cli.checkup.finding import ERROR, LEVELS, OK, Finding
 from hpad.kube import client, config, errors
 
 _EPILOG = """\
@@ -72,13 +72,15 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
 
 
 async def _hpas(api: client.Client, told: settings.Settings) -> list[Finding]:
+    if told.manifests is not None:
+        found, hpas = await manifests.check(told, api.clock)
+        return [*found, *await sources.check(api, told, hpas)]
     try:
         listed = await rivals.hpas(api, told)
     except errors.ApiError as error:
         says = f"HPAs cannot be listed, so neither rivals nor sources were looked for: {error.message}"
-        return [Finding("rivals", WARNING if told.manifests is not None else ERROR, says, "see the rights above")]
-    rivalry = await rivals.check(api, told, listed) if told.manifests is None else []
-    return [*rivalry, *await sources.check(api, told, sources.decoded(listed.items))]
+        return [Finding("rivals", ERROR, says, "see the rights above")]
+    return [*await rivals.check(api, told, listed), *await sources.check(api, told, sources.decoded(listed.items))]
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -18,8 +18,10 @@ from hpad import app, logs, process, settings
 from hpad.cli import variables
 from hpad.gather import swap
 from hpad.kube import config
+from hpad.logs.writer import Writer
+from hpad.manifests import folder
 from hpad.serve import server
-from hpad.store import recording
+from hpad.store import memory, recording
 
 _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
@@ -42,6 +44,8 @@ examples:
 _ELECTION = """\
 Needed where several hpads could act on the same HPAs, as with two replicas of a Deployment. It is off by default
 because hpad most often runs alone, as a service of a machine or beside one application. A dry run never takes part.
+With --shards instead of --leader-elect nobody stands by: the replicas share the HPAs, each with a Lease NAME-... of its
+own, and take over from one that ends or dies. All of them must look after the same HPAs.
 With the Lease kube-system/kube-controller-manager hpad stands in for a kube-controller-manager as a whole, none of
 whose controllers works meanwhile: sensible only where that one runs nothing but the HPA controller.
 """
@@ -65,9 +69,11 @@ _FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("hpa_selector", "LABELS", "only HPAs with these labels, e.g. autoscaler=hpad", ("--hpa-selector",)),
     ("manifests", "DIR", "HPAs from the files of this folder instead of the API server's", ("--manifests",)),
     ("record", "DIR", "write what every decision saw and did, for `hpad replay`", ("--record",)),
+    ("record_limit", "SIZE", "what recordings may take, the oldest go: 1Gi (default), or none", ("--record-limit",)),
     ("store", "KIND", "where histories survive: sqlite[:FILE], cluster or memory (what fits)", ("--store",)),
     ("listen", "HOST:PORT", "metrics, health, JSON, status page (127.0.0.1:8473); none: not at all", ("--listen",)),
     ("max_staleness", "DURATION", "keep replicas when a watch brings nothing for so long (5m)", ("--max-staleness",)),
+    ("memory_limit", "SIZE", "keep and do less near it: 256Mi, none or auto (the cgroup's)", ("--memory-limit",)),
     ("event_component", "NAME", "source of events (horizontal-pod-autoscaler)", ("--event-component",)),
     ("log_level", "LEVEL", "debug, info (default), warning or error", ("--log-level",)),
     ("log_format", "FORMAT", "text, json or auto (default): text on a terminal", ("--log-format",)),
@@ -143,70 +149,68 @@ def add_parser(commands: Any) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `read_settings` reads; the caller sets the default of `flags` to an empty dict."""
+    """Add the flags that `read_settings` reads; the caller sets the default of `flags` to an empty dict.
+
+    The usage names the first of them: all would hide the one line that says what is wrong with a call.
+    """
+    parser.usage = "%(prog)s [-h] [--config FILE] [--kubeconfig FILE] [-n NAME] [FLAG ...]"
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
     for field, metavar, text, names in _FLAGS:
-        parser.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
+        _add(parser, field, metavar, text, *names)
     parser.add_argument("--dry-run", action="store_true", help="decide and say so, but write nothing")
     pace = parser.add_argument_group("pace and decisions (kube-controller-manager's own flags work, too)")
     for field, metavar, text, names in _ORIGINAL_FLAGS:
-        pace.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
+        _add(pace, field, metavar, text, *names)
     _add_serving(parser)
     _add_election(parser)
 
 
+def _add(group: argparse._ActionsContainer, field: str, metavar: str, text: str, *names: str, **more: Any) -> None:
+    group.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS, **more)
+
+
+def _add_switch(group: argparse._ActionsContainer, field: str, text: str) -> None:
+    """A flag that means yes where it is given without a value."""
+    _add(group, field, "BOOL", text, f"--{field.replace('_', '-')}", nargs="?", const="true")
+
+
 def _add_serving(parser: argparse.ArgumentParser) -> None:
-    text = "By default everybody may look who can connect to --listen. /livez and /readyz stay open in any case."
-    group = parser.add_argument_group("who may look at --listen (each way that is set suffices)", text)
+    about = "By default everybody may look who can connect to --listen. /livez and /readyz stay open in any case."
+    group = parser.add_argument_group("who may look at --listen (each way that is set suffices)", about)
     for field, metavar, text, names in _SERVING_FLAGS:
-        group.add_argument(*names, dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS)
-    group.add_argument(
-        "--listen-review",
-        dest="listen_review",
-        metavar="BOOL",
-        nargs="?",
-        const="true",
-        help="let in whose bearer token the cluster accepts for `get` of the path (as a non-resource URL)",
-        action=_Flag,
-        default=argparse.SUPPRESS,
-    )
+        _add(group, field, metavar, text, *names)
+    review = "let in whose bearer token the cluster accepts for `get` of the path (as a non-resource URL)"
+    _add_switch(group, "listen_review", review)
 
 
 def _add_election(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("leader election (kube-controller-manager's own flags)", _ELECTION)
-    text = "work only while leading (default: no; the original's default is yes)"
-    group.add_argument(
-        "--leader-elect",
-        dest="leader_elect",
-        metavar="BOOL",
-        nargs="?",
-        const="true",
-        help=text,
-        action=_Flag,
-        default=argparse.SUPPRESS,
+    group = parser.add_argument_group(
+        "several replicas (kube-controller-manager's own flags, but for --shards)", _ELECTION
     )
+    _add_switch(group, "leader_elect", "work only while leading (default: no; the original's default is yes)")
+    shared = "share the HPAs among all replicas (default: no); histories are kept in the cluster"
+    _add_switch(group, "shards", shared)
     for name, metavar, text in _ELECTION_FLAGS:
-        field = f"leader_elect_{name.replace('-', '_')}"
-        group.add_argument(
-            f"--leader-elect-{name}", dest=field, metavar=metavar, help=text, action=_Flag, default=argparse.SUPPRESS
-        )
+        _add(group, f"leader_elect_{name.replace('-', '_')}", metavar, text, f"--leader-elect-{name}")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 after an orderly stop, 1 if the daemon failed, 2 if it could not start as told."""
     try:
         told = read_settings(args)
-    except settings.SettingsError as error:
+        check_manifests(told)
+    except (settings.SettingsError, folder.FolderError) as error:
         print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
         return 2
-    logs.configure(told.log_level, told.log_format)
-    for name, meant in variables.misspelt(os.environ):
-        structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
+    process.give_memory_back()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload; the default would be to die
     try:
-        with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
-            runner.run(_serve(told, functools.partial(read_settings, args)))
-    except (config.ConfigError, server.ServeError, recording.RecordError) as error:
+        with logs.aside() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+            logs.configure(told.log_level, told.log_format, writer=writer)
+            for name, meant in variables.misspelt(os.environ):
+                structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
+            runner.run(_serve(told, functools.partial(read_settings, args), writer))
+    except (config.ConfigError, server.ServeError, memory.StoreError, recording.RecordError) as error:
         print(f"hpad: {error}", file=sys.stderr)
         return 2
     return 0
@@ -215,6 +219,12 @@ def run(args: argparse.Namespace) -> int:
 def read_settings(args: argparse.Namespace) -> settings.Settings:
     """The settings that file, environment and flags add up to; raises SettingsError."""
     return settings.load(*_told(args))
+
+
+def check_manifests(told: settings.Settings) -> None:
+    """Raises folder.FolderError where there is no folder of manifests; in a pod, a sidecar may yet bring it."""
+    if told.manifests is not None:
+        folder.check(told.manifests, may_come="KUBERNETES_SERVICE_HOST" in os.environ)
 
 
 def origins(args: argparse.Namespace) -> list[tuple[str, str, Any]]:
@@ -231,13 +241,14 @@ def _told(args: argparse.Namespace) -> tuple[Path | None, Mapping[str, str], Map
     return file, os.environ, flags
 
 
-async def _serve(told: settings.Settings, read: Callable[[], settings.Settings]) -> None:
+async def _serve(told: settings.Settings, read: Callable[[], settings.Settings], writer: Writer) -> None:
     daemon = app.App(told)
+    daemon.telemetry.before_scrape(lambda: daemon.telemetry.log_lines_dropped(writer.dropped))
     notifier = process.Notifier()
 
     async def reload() -> None:
         with notifier.reloading():
-            await _reload(daemon, read)
+            await _reload(daemon, read, writer)
 
     async with contextlib.AsyncExitStack() as stack:
         stop = await stack.enter_async_context(process.stop_on_signals())
@@ -245,12 +256,15 @@ async def _serve(told: settings.Settings, read: Callable[[], settings.Settings])
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
         gc.freeze()  # what is loaded by now stays: there is no need to look through it again and again
-        async with daemon, process.reload_on_hangup(reload):
+        if not await process.unless(stop, daemon.start()):
+            return
+        stack.push_async_callback(daemon.stop)
+        async with process.reload_on_hangup(reload):
             await daemon.wait(stop)
             notifier.stopping()
 
 
-async def _reload(daemon: app.App, read: Callable[[], settings.Settings]) -> None:
+async def _reload(daemon: app.App, read: Callable[[], settings.Settings], writer: Writer) -> None:
     """What SIGHUP asks for: all that file, environment and flags say now, or nothing of it."""
     log = structlog.get_logger("hpad.reload")
     try:
@@ -261,4 +275,4 @@ async def _reload(daemon: app.App, read: Callable[[], settings.Settings]) -> Non
     except Exception:  # a reload that fails must not end a daemon that works
         log.exception("bug: the reload failed in a way nobody expected")
     else:
-        logs.configure(daemon.settings.log_level, daemon.settings.log_format)
+        logs.configure(daemon.settings.log_level, daemon.settings.log_format, writer=writer)

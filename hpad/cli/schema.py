@@ -12,6 +12,7 @@ from hpad.model.tunables import Gates
 
 Json = dict[str, Any]
 _DURATION: Final = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^0$"
+_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
@@ -40,16 +41,17 @@ def forms() -> dict[str, Json]:
     text, path, flag = {"type": "string"}, {"type": ["string", "null"]}, {"type": "boolean"}
     span, fraction = {"type": "string", "pattern": _DURATION}, {"type": "number", "minimum": 0, "maximum": 1}
     count, name = {"type": "integer", "minimum": 1}, {"type": "string", "pattern": _NAME}
-    names = _either(_list(text), "names with commas between")
+    label = {"type": "string", "pattern": _LABEL}
     return {
         "kubeconfig": path,
         "context": path,
-        "namespaces": names,
+        "namespaces": _either(_list(label), "names with commas between"),
         "hpa_selector": text,
         "manifests": path,
         "sync_period": span,
         "workers": count,
         "max_staleness": span,
+        "memory_limit": {"type": ["string", "integer", "null"]},
         "kube_api_qps": {"type": ["number", "null"]},
         "kube_api_burst": count,
         "event_component": name,
@@ -69,18 +71,20 @@ def forms() -> dict[str, Json]:
         "log_level": {"enum": list(settings.LOG_LEVELS)},
         "log_format": {"enum": list(settings.LOG_FORMATS)},
         "record": path,
+        "record_limit": {"type": ["string", "integer"]},
         "store": _either(
-            _closed({"kind": {"enum": list(settings.STORES)}, "path": text, "namespace": name, "name": name}),
+            _closed({"kind": {"enum": list(settings.STORES)}, "path": text, "namespace": label, "name": name}),
             "memory, cluster, sqlite or sqlite:FILE",
         ),
         "dry_run": flag,
         "leader_elect": flag,
+        "shards": flag,
         "leader_elect_lease_duration": span,
         "leader_elect_renew_deadline": span,
         "leader_elect_retry_period": span,
         "leader_elect_resource_lock": {"const": election.LEASES},
         "leader_elect_resource_name": name,
-        "leader_elect_resource_namespace": name,
+        "leader_elect_resource_namespace": label,
     }
 
 

@@ -25,12 +25,22 @@ def rows(told: Sequence[tuple[str, str, Any]], store: settings.StoreSettings) ->
     values, origins = schema.defaults(), dict.fromkeys(schema.forms(), "default")
     values["store"] = store.kind if store.path is None else f"{store.kind}:{store.path}"
     for origin, name, value in told:
-        joined = name in settings.JOINED and origins[name] != "default"
-        origins[name] = f"{origins[name]}, {origin}" if joined else origin
-        shown = _sources(value) if name == "sources" else value
+        joined = name in settings.JOINED
+        origins[name] = f"{origins[name]}, {origin}" if joined and origins[name] != "default" else origin
+        shown = _sources(value) if name == "sources" else _as_in_a_file(name, value)
         keeps = joined and isinstance(values[name], dict) and isinstance(shown, dict)
         values[name] = {**values[name], **shown} if keeps else shown
     return [Row(name, values[name], origins[name]) for name in values]
+
+
+def _as_in_a_file(name: str, value: Any) -> Any:
+    """Numbers, lists and the like of variables and flags, which are text; what may be text in a file stays as it is."""
+    form = schema.forms()[name]
+    kinds = form.get("anyOf", [form])[0].get("type", "string")
+    if not isinstance(value, str) or "string" in kinds or name == "store":
+        return value
+    read = settings.PARSERS[name](value)
+    return list(read) if isinstance(read, tuple) else read
 
 
 def _sources(value: Any) -> Any:

@@ -4,22 +4,20 @@ import argparse
 import asyncio
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpad import clock, settings
 from hpad.adapter import SOURCE_TYPES, AdapterError
-from hpad.cli import probe
-from hpad.cli.failure import Failure
+from hpad.cli import probe, window
 from hpad.gather import contexts, registry
 
 _EPILOG = """\
 examples:
   hpad sources                                  the sources of the hpad that runs here: state, last error, latency
-  hpad sources --address 10.0.0.7:8473 -o json  of another one, as JSON
+  hpad sources --address https://10.0.0.7:8473 --cacert ca.crt --token-file token -o json
+                                                of another one that is guarded, as JSON
   hpad sources --config hpad.yaml               offline: are they configured well?
   hpad sources test --config hpad.yaml rabbitmq queue_messages_ready --selector queue=orders
                                                 ask one metric, and see what an HPA would
@@ -28,7 +26,6 @@ states: ok; failing (the last call gave nothing); open (left alone, but for a ca
 again); idle (not asked yet); broken (cannot be built). HIT-RATE is the part of the questions that took no call.
 The exit status is 1 if a source is broken or fails.
 """
-_SECONDS = 5.0
 _ILL = ("broken", "failing", "open")
 
 
@@ -42,7 +39,7 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="check the sources of this file, offline")
-    parser.add_argument("--address", metavar="HOST:PORT", help="where hpad listens (HPAD_LISTEN, else 127.0.0.1:8473)")
+    window.add_arguments(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
     parser.set_defaults(run=run)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
@@ -77,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if args.config is not None:
         rows = asyncio.run(_checked(settings.load(args.config, os.environ, {}).sources))
     else:
-        rows = _asked(args.address or os.environ.get("HPAD_LISTEN") or "127.0.0.1:8473")
+        rows = window.ask(args, "/api/sources")
     if args.output == "json":
         print(json.dumps(rows, indent=2))
     else:
@@ -90,26 +87,6 @@ def run_test(args: argparse.Namespace) -> int:
     named = os.environ.get("HPAD_CONFIG")
     told = settings.load(args.file or (Path(named) if named else None), os.environ, {})
     return asyncio.run(probe.probe(told, args))
-
-
-def _asked(address: str) -> list[dict[str, Any]]:
-    """What the daemon that listens there says of its sources."""
-    url = f"http://{address}/api/sources"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=_SECONDS) as response:
-            rows: list[dict[str, Any]] = json.load(response)
-    except urllib.error.HTTPError as error:
-        raise Failure(f"{url} answered {error.code} {error.reason}: is it hpad that listens there?") from None
-    except (OSError, urllib.error.URLError) as error:
-        cause = getattr(error, "reason", error)
-        reason = getattr(cause, "strerror", None) or cause
-        raise Failure(
-            f"no hpad answers on {url}: {reason}; name another --address, or a --config to check it offline"
-        ) from None
-    except ValueError:
-        raise Failure(f"{url} did not answer with JSON: is it hpad that listens there?") from None
-    return rows
 
 
 async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str, Any]]:

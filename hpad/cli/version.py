@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.metadata
+import importlib.resources
 import json
 import platform
 import re
@@ -26,17 +27,21 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(found, indent=2))
         return 0
-    print(f"hpad {found['version']}{' (' + found['commit'] + ')' if found['commit'] else ''}")
+    origin = ", ".join(filter(None, (found["commit"], found["date"])))
+    print(f"hpad {found['version']}{f' ({origin})' if origin else ''}")
     print(f"{found['python']} on {found['platform']}")
     print(", ".join(f"{name} {version}" for name, version in found["packages"].items()))
     return 0
 
 
 def build() -> dict[str, Any]:
-    """`commit` is None unless the package was installed from a repository (PEP 610); `packages` are those hpad uses."""
+    """`commit` and its `date` are what a release or an image was built from; where pip installed from a repository
+    (PEP 610), it noted the commit. None where nobody noted them. `packages` are those hpad uses."""
+    noted = _noted() or _installed()
     return {
         "version": hpad.__version__,
-        "commit": _commit(),
+        "commit": noted.get("commit") or None,
+        "date": noted.get("date") or None,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": sys.executable,
@@ -44,15 +49,23 @@ def build() -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def _noted() -> dict[str, str]:
+    """What .ci/dist.py, or the Containerfile, left in the package."""
+    try:
+        noted: dict[str, str] = json.loads((importlib.resources.files("hpad") / "build.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    return noted
+
+
+def _installed() -> dict[str, str]:
     """What pip noted when it installed from a repository."""
     try:
         text = importlib.metadata.distribution("hpad").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return {}
     noted: dict[str, Any] = json.loads(text) if text else {}
-    commit: str | None = noted.get("vcs_info", {}).get("commit_id")
-    return commit
+    return {"commit": noted.get("vcs_info", {}).get("commit_id", "")}
 
 
 def _packages() -> dict[str, str]:

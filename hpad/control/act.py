@@ -32,10 +32,10 @@ async def act(
     decided_on = scale.spec.replicas
     try:
         while True:
-            ownership.require(owner, hpa.metadata.key)
-            attempts.append(replicas)
             try:
-                await world.write_scale(namespace, target, scale.with_replicas(replicas))
+                with ownership.writing(owner, hpa.metadata.key):
+                    attempts.append(replicas)
+                    await world.write_scale(namespace, target, scale.with_replicas(replicas))
                 return settle.Outcome(attempts=tuple(attempts), error=None)
             except errors.ApiError as error:
                 if not error.conflict or len(attempts) == ATTEMPTS:

@@ -3,32 +3,43 @@
 import asyncio
 import contextlib
 import functools
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
 
 import structlog
 
 from hpad.clock import Clock
 from hpad.control.observe import Observer
+from hpad.control.overdue import Overdue
 from hpad.control.ownership import EVERYTHING, NotOurs, Owner
 from hpad.control.reconcile import Reconciler
-from hpad.control.slots import Slot
+from hpad.control.slots import Slot, Slots
 from hpad.control.workqueue import DelayingQueue, ShutDown
 from hpad.control.world import HpaSource
+from hpad.gather import limits
+from hpad.kube import limiter
 from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 _DEADLINE = 0.95
 """The part of the period that one reconcile may last, so that it can never make the next one late."""
+_DRAIN = _DEADLINE - limits.PATIENCE
+"""The part of the period in which those who wait for metrics at a time can be finished, once those have come: what the
+patience for metrics leaves of `_DEADLINE`."""
+_LEFT_OUT = 3
+"""While load is shed, an HPA that was not scaled up the last time has one turn in so many periods and one more."""
 
 
 class Ending(Enum):
     """How a turn ended."""
 
     DONE = auto()
+    SCALED = auto()
     LATE = auto()
     BUG = auto()
     GONE = auto()
     CUT = auto()
+    RESTS = auto()
     NOT_OURS = auto()
 
 
@@ -36,7 +47,7 @@ class Controller:
     """Reconciles every HPA of a source each `period` (seconds), `workers` of them at a time (see `slots`).
 
     `start` once the source has synced; `stop` waits for the reconciles under way. HPAs that `owner` does not own keep
-    their turns, but nothing happens in them.
+    their turns, but nothing is decided in them.
     """
 
     def __init__(
@@ -56,31 +67,61 @@ class Controller:
         self._clock = clock
         self._period = period
         self._workers = workers
-        self._free = asyncio.Semaphore(workers)
+        self._slots = Slots(workers, clock, period * _DRAIN)
         self._owner = owner
+        self._ours: set[Key] = set()
+        self._rests: dict[Key, float] = {}
         self._rising: set[Key] = set()
         """Those that were scaled up the last time. When there is more to do than can be done they go first: capacity
         that comes late costs more than capacity that leaves late."""
         self._queue = DelayingQueue(clock, telemetry.queue, hurried=self._rising.__contains__, patience=period)
         self._observer = Observer(source, self._queue, clock, period, self._forget)
+        self._sheds = False
         self._dispatcher: asyncio.Task[None] | None = None
         self._turns: dict[Key, asyncio.Task[Ending]] = {}
         self._log = structlog.get_logger("hpad.controller")
+        self._overdue = Overdue(self._log)
         telemetry.before_scrape(self._refresh_series)
 
     def start(self) -> None:
-        """Begin with all HPAs of the source."""
+        """Begin with all HPAs of the source.
+
+        Two that share pods are rivals from the first turn on, as they were before a restart: whoever comes first must
+        not take its step unopposed.
+        """
+        for hpa in self._source.values():
+            self._reconciler.overlook(hpa)
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         self._observer.start(at_once=self._workers)
+
+    async def beats(self) -> None:
+        """Wait until it stops. Raises what a bug in the heartbeat itself raised: nothing would be reconciled any more,
+        in a daemon that looks alive.
+        """
+        dispatcher = self._dispatcher
+        if dispatcher is not None:
+            await asyncio.wait([dispatcher])
+            if not dispatcher.cancelled():
+                dispatcher.result()
 
     def retune(self, *, period: float, workers: int) -> None:
         """Another period and another number of workers from now on; those at work finish as they began."""
         if workers != self._workers:
             self._workers = workers
-            self._free = asyncio.Semaphore(workers)
+            self._slots = Slots(workers, self._clock, period * _DRAIN)
         if period != self._period:
             self._period = self._queue.patience = period
+            self._slots.patience = period * _DRAIN
             self._observer.retune(period)
+
+    def shed(self, sheds: bool) -> None:
+        """Do less from now on, or (False) all there is to do again.
+
+        Whoever was scaled up the last time, is new or has changed is not kept waiting; all others leave out turns.
+        """
+        self._sheds = sheds
+        if not sheds:
+            self._observer.reschedule()
 
     async def stop(self, seconds: float) -> None:
         """Take nothing new on, and give what is under way that many seconds to end before it is cancelled."""
@@ -97,28 +138,73 @@ class Controller:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._dispatcher = None
+        self._overdue.tell()
 
-    def reconsider(self) -> None:
-        """What `owner` owns has changed: cut short what is not ours any more, and begin with what is."""
+    @property
+    def period(self) -> float:
+        return self._period
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    @property
+    def ours(self) -> int:
+        """How many HPAs of the source the owner owns at this moment."""
+        return sum(self._owner.owns(hpa.metadata.key) for hpa in self._source.values())
+
+    def reconsider(self) -> tuple[set[Key], set[Key]]:
+        """What `owner` owns has changed: cut short what is not ours any more. The HPAs that have become ours, and those
+        that are not any more: the former have their next turns when they would have had them anyway (see `hasten`)."""
         if self._dispatcher is None:
-            return
+            return set(), set()
         for key, turn in self._turns.items():
             if not self._owner.owns(key):
                 turn.cancel()
-        keys = [hpa.metadata.key for hpa in self._source.values()]
-        ours = [key for key in keys if self._owner.owns(key)]
-        for key in set(keys).difference(ours):
+        ours = {hpa.metadata.key for hpa in self._source.values() if self._owner.owns(hpa.metadata.key)}
+        gained, lost = ours - self._ours, self._ours - ours
+        self._ours = ours
+        for key in lost:
+            self._rests.pop(key, None)
+            self._rising.discard(key)
             self._telemetry.forget(key)
-        if len(ours) <= self._workers:  # more than that would come all at once: they wait for their moments
-            for key in ours:
-                self._queue.add(key)
+        return gained, lost
+
+    def rest(self, waits: Mapping[Key, float]) -> None:
+        """Have no turns for so many seconds, whatever happens; one that comes up is made up for afterwards."""
+        now = self._clock.monotonic()
+        self._rests.update({key: now + seconds for key, seconds in waits.items() if key in self._ours})
+
+    def prolong(self, key: Key, seconds: float) -> None:
+        """Let one that rests do so for that many seconds from now on, if not for longer anyway."""
+        if key in self._rests:
+            self._rests[key] = max(self._rests[key], self._clock.monotonic() + seconds)
+
+    def hasten(self, waits: Mapping[Key, float]) -> None:
+        """Have turns after so many seconds, where they would not come earlier anyway."""
+        for key, seconds in waits.items():
+            if self._source.get(key) is not None:
+                self._queue.add_after(key, seconds)
+
+    async def ended(self, keys: Collection[Key], seconds: float) -> None:
+        """Wait until no turn of these HPAs is under way, for that many seconds at most."""
+        turns = [self._turns[key] for key in keys if key in self._turns]
+        if turns:
+            await asyncio.wait(turns, timeout=seconds)
 
     async def _dispatch(self) -> None:
-        """Hand each key, when its turn comes and a slot is free, to a task of its own."""
+        """Hand each key, when its turn comes and a slot is free, to a task of its own.
+
+        No slot is held while there is nothing to do: those who come back from waiting for metrics need it.
+        """
         while True:
-            slot = Slot(self._free)
-            await slot.take()
+            slot = Slot(self._slots)
             try:
+                await self._queue.filled()
+                await slot.take()
+                if not len(self._queue):  # whose turn it was is gone
+                    slot.give()
+                    continue
                 key = await self._queue.get()
             except ShutDown:
                 return
@@ -127,6 +213,7 @@ class Controller:
             turn.add_done_callback(functools.partial(self._over, key, slot))
 
     async def _work(self, key: Key, slot: Slot) -> Ending:
+        limiter.begin()
         try:
             return await self._turn(key, slot)
         except NotOurs:
@@ -139,29 +226,44 @@ class Controller:
         """After every turn, even one that was cancelled before it began."""
         del self._turns[key]
         slot.give()
-        self._plan(key, Ending.CUT if turn.cancelled() else turn.result())
+        try:
+            self._plan(key, Ending.CUT if turn.cancelled() else turn.result())
+        except Exception:  # noqa: BLE001  # nobody else would give this HPA another turn
+            self._report_bug(key)
+            self._queue.add_after(key, self._period)
         self._queue.done(key)
 
     async def _turn(self, key: Key, slot: Slot) -> Ending:
         """Reconcile the key's HPA, within the deadline."""
-        if not self._owner.owns(key):
-            return Ending.NOT_OURS
-        late = self._observer.lateness(key)
-        if late is not None:
-            self._telemetry.late(late)
         hpa = self._source.get(key)
         if hpa is None:
             return Ending.GONE
+        if not self._owner.owns(key):
+            self._reconciler.overlook(hpa)
+            return Ending.NOT_OURS
+        self._ours.add(key)
+        if self._rest_of(key) > 0:
+            return Ending.RESTS
+        late, moment = self._observer.lateness(key), self._observer.moment(key)
+        if late is not None:
+            self._telemetry.late(late)
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._period * _DEADLINE):
-                settlement = await self._reconciler.reconcile(hpa, slot)
+                settlement = await self._reconciler.reconcile(hpa, slot, moment)
         except TimeoutError:
             self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
-            self._log.error("reconcile took too long and was given up", hpa=str(key))
+            self._overdue.note(key, self._period)
             return Ending.LATE
         (self._rising.add if settlement.action == "scale_up" else self._rising.discard)(key)
-        return Ending.DONE
+        return Ending.DONE if settlement.action == "none" else Ending.SCALED
+
+    def _rest_of(self, key: Key) -> float:
+        """Seconds that the key has to rest yet."""
+        left = self._rests.get(key, 0.0) - self._clock.monotonic()
+        if left <= 0:
+            self._rests.pop(key, None)
+        return left
 
     def _report_bug(self, key: Key) -> None:
         self._telemetry.bug()
@@ -176,8 +278,13 @@ class Controller:
         """
         if ending is Ending.GONE or self._source.get(key) is None:
             self._forget(key)
+        elif ending is Ending.RESTS:
+            self._queue.add_after(key, self._rest_of(key))
         else:
-            self._observer.schedule(key)
+            leave_out = _LEFT_OUT if self._sheds and key not in self._rising else 0
+            self._observer.schedule(key, leave_out, scaled=ending is Ending.SCALED)
+            if leave_out:
+                self._telemetry.put_off(leave_out)
 
     def _forget(self, key: Key) -> None:
         """Leave nothing of an HPA that is gone; called again after a reconcile that was under way at that moment.
@@ -188,10 +295,13 @@ class Controller:
         if turn is not None:
             turn.cancel()
         self._rising.discard(key)
+        self._ours.discard(key)
+        self._rests.pop(key, None)
         self._observer.forget(key)
         self._reconciler.forget(key)
 
     def _refresh_series(self) -> None:
         self._telemetry.hpas(sum(1 for _ in self._source.values()))
+        self._telemetry.owned(self.ours)
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
         self._telemetry.queue.longest.set(self._queue.longest_running_seconds())

@@ -7,14 +7,21 @@ rhythm over whatever happens in between.
 import zlib
 from collections.abc import Callable
 
-from hpad.clock import Clock
+from hpad.clock import Clock, Moment
+from hpad.control import rhythm
 from hpad.control.workqueue import DelayingQueue
 from hpad.control.world import HpaSource
 from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.key import Key
 
-_AT_ONCE = 1e-6
-"""Seconds by which a timer may fire early."""
+_AT_ONCE = 1e-3
+"""Seconds by which a timer may fire early: uvloop rounds to whole milliseconds. Such a turn is the planned one; were it
+taken for another, the planned one would follow at once."""
+_IN_TIME = 0.2
+"""The part of the period by which a turn may be late and still be taken for one of its planned moment."""
+_APART = 0.5
+"""The part of the period that lies at least between a rescale out of turn and the next planned turn: the pods, and what
+is measured of them, need some time to show it, or the same step is taken twice."""
 
 
 class Observer:
@@ -29,6 +36,7 @@ class Observer:
         self._period = period
         self._gone = gone
         self._due: dict[Key, float] = {}
+        self._rhythm = rhythm.Rhythm(clock)
 
     def start(self, at_once: int) -> None:
         """Begin, once the source has synced: up to that many HPAs at once, more of them spread over the period."""
@@ -40,15 +48,27 @@ class Observer:
                 self.schedule(key)
         self._source.subscribe(self._changed)
 
-    def schedule(self, key: Key) -> None:
-        """Have the key reconciled at its next moment; a moment that passed while it was worked on is left out."""
+    def schedule(self, key: Key, leave_out: int = 0, *, scaled: bool = False) -> None:
+        """Have the key reconciled at its next moment; a moment that passed while it was worked on is left out.
+
+        So are as many of those to come as `leave_out` says, and one that follows too soon where it was `scaled` just
+        now, out of turn.
+        """
         now = self._clock.monotonic()
-        self._due[key] = due = self._next(key, now)
+        due = self._next(key, now)
+        if scaled and self.lateness(key) is None and due - now < _APART * self._period:
+            due += self._period
+            self._queue.call_off(key)
+        self._due[key] = due = due + leave_out * self._period
         self._queue.add_after(key, due - now)
 
     def retune(self, period: float) -> None:
         """From now on every key has its turn once in `period` seconds; each gets a new moment."""
         self._period = period
+        self.reschedule()
+
+    def reschedule(self) -> None:
+        """Nobody leaves out a moment any more, or waits for one of another period."""
         for key in list(self._due):
             del self._due[key]
             self.schedule(key)
@@ -58,8 +78,14 @@ class Observer:
         due, now = self._due.get(key), self._clock.monotonic()
         return None if due is None or due > now + _AT_ONCE else max(now - due, 0.0)
 
+    def moment(self, key: Key) -> Moment | None:
+        """The planned moment of the turn that has come, None where that has another reason or comes too late for it."""
+        late = self.lateness(key)
+        return None if late is None or late > _IN_TIME * self._period else self._rhythm.moment(key, self._due[key])
+
     def forget(self, key: Key) -> None:
         self._due.pop(key, None)
+        self._rhythm.forget(key)
         self._queue.forget(key)
 
     def _next(self, key: Key, now: float) -> float:

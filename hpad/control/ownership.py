@@ -1,7 +1,11 @@
-"""Whose an HPA is: the one question that leader election answers now, and that shards could answer one day."""
+"""Whose an HPA is: the one question that leader election and shards answer."""
 
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
+from hpad.kube import client
 from hpad.model.key import Key
 
 
@@ -31,3 +35,11 @@ def require(owner: Owner, key: Key) -> None:
     """Raise NotOurs unless the HPA is ours."""
     if not owner.owns(key):
         raise NotOurs(str(key))
+
+
+@contextmanager
+def writing(owner: Owner, key: Key) -> Iterator[None]:
+    """What is written for the HPA inside is sent only while it is ours; raises NotOurs else."""
+    require(owner, key)
+    with client.only_if(functools.partial(require, owner, key)):
+        yield

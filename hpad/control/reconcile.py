@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from hpad.clock import Clock
+from hpad.clock import Clock, Moment
 from hpad.control import act, jumps, ownership, relief, resume
 from hpad.control.claims import Claims
 from hpad.control.slots import Slot
@@ -34,6 +34,7 @@ class Journal(Protocol):
     """Where reconciles are recorded; must not wait."""
 
     def note(self, done: scenario.Reconciled) -> None: ...
+    def forget(self, key: Key) -> None: ...
 
 
 class Ways(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +78,7 @@ class Reconciler:
         self._journal = journal
         self._owner = owner
         self._fallbacks = fallbacks
-        self._jumps = jumps.Jumps(clock)
+        self._jumps = jumps.Jumps()
         self._log = structlog.get_logger("hpad.reconcile")
 
     def retune(self, ways: Ways, fallbacks: relief.Fallbacks | None) -> None:
@@ -85,15 +86,17 @@ class Reconciler:
         self._ways = ways
         self._fallbacks = fallbacks
 
-    async def reconcile(self, listed: HorizontalPodAutoscaler, slot: Slot) -> settle.Settlement:
+    async def reconcile(
+        self, listed: HorizontalPodAutoscaler, slot: Slot, moment: Moment | None = None
+    ) -> settle.Settlement:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
-        The slot is lent out while metrics are waited for.
+        The slot is lent out while metrics are waited for. `moment` is that of the turn, None: this one.
         Returns what came out; what the cluster refuses is part of that. Raises ownership.NotOurs instead of writing
         for an HPA that is not the owner's (any more). Anything else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
-        view = await self._look(listed)
+        view = await self._look(listed, moment)
         queries = self._examine(view)
         answers, asking = await self._ask(view, queries, slot)
         decision = decide.decide(view, answers)
@@ -106,31 +109,46 @@ class Reconciler:
         self._count(view, settlement, asking, self._clock.monotonic() - began)
         return settlement
 
+    def overlook(self, hpa: HorizontalPodAutoscaler) -> None:
+        """Only the HPA's claim is taken notice of, where that takes no request: it is another's at this moment, or its
+        turn is yet to come.
+
+        What it last computed metrics for is not known here; that it does so is taken for granted while it has a target
+        with replicas.
+        """
+        scale = self._world.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        picked = _selector(scale)
+        if scale is not None and scale.spec.replicas and picked is not None:
+            self._claims.claim(hpa.metadata.key, picked)
+
     def forget(self, key: Key) -> None:
         """The HPA is gone: so are its history, its claim and its series."""
         self._store.forget(key)
         self._claims.release(key)
         self._telemetry.forget(key)
         self._jumps.forget(key)
+        if self._journal is not None:
+            self._journal.forget(key)
 
-    async def _look(self, listed: HorizontalPodAutoscaler) -> examine.View:
+    async def _look(self, listed: HorizontalPodAutoscaler, moment: Moment | None) -> examine.View:
         key = listed.metadata.key
         held = self._about(listed, await self._store.recall(key))
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
-        scale, scale_error = await self._read_scale(hpa)
+        scale, failure = await self._read_scale(hpa)
         if held.begun is not None and scale is not None and resume.carried_out(held.begun, scale.spec.replicas):
             hpa = await self._finish(hpa, held.begun)
         pods = self._pods(key.namespace, scale)
         told = relief.terms_of(hpa, self._fallbacks)
-        now = self._clock.now()
-        held = self._jumps.caught_up(key, held, now)
+        moment = moment or Moment.now(self._clock)
+        held = self._jumps.caught_up(key, held, moment)
         view = examine.View(
             hpa=hpa,
-            now=now,
+            now=moment.wall,
             tunables=self._ways.tunables,
             history=held.history,
             scale=scale,
-            scale_error=scale_error,
+            scale_error=None if failure is None else failure.message,
+            stale=failure is not None and failure.stale,
             pods=pods,
             rivals=self._claims.rivals(key, pods),
             terms=told.terms,
@@ -146,18 +164,18 @@ class Reconciler:
             return hpa
         self._log.info("the status of a rescale is made up for", hpa=str(hpa.metadata.key), scale_to=begun.to)
         if not self._in_memory:
-            ownership.require(self._owner, hpa.metadata.key)
             try:
-                return await self._world.write_status(hpa, begun.status)
+                with ownership.writing(self._owner, hpa.metadata.key):
+                    return await self._world.write_status(hpa, begun.status)
             except errors.ApiError as error:
                 self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
         return msgspec.structs.replace(hpa, status=begun.status)
 
-    async def _read_scale(self, hpa: HorizontalPodAutoscaler) -> tuple[Scale | None, str | None]:
+    async def _read_scale(self, hpa: HorizontalPodAutoscaler) -> tuple[Scale | None, errors.ApiError | None]:
         try:
             return await self._world.read_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref), None
         except errors.ApiError as error:
-            return None, error.message
+            return None, error
 
     def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:
         """The target's pods; none where it has no selector that can be read (the engine says what is wrong with it)."""
@@ -198,6 +216,7 @@ class Reconciler:
         memory = msgspec.structs.replace(
             self._memory(view.hpa),
             uid=view.hpa.metadata.uid,
+            target=_target(view.hpa),
             history=msgspec.structs.replace(done.history, scale_ups=past.scale_ups, scale_downs=past.scale_downs),
             at=view.now,
             left=view.replicas,
@@ -221,6 +240,7 @@ class Reconciler:
         memory = msgspec.structs.replace(
             before,
             uid=hpa.metadata.uid,
+            target=_target(hpa),
             history=settlement.history,
             status=settlement.status if self._in_memory else None,
             last=Last(at=view.now, sentence=str(decision), error=settlement.error),
@@ -239,10 +259,13 @@ class Reconciler:
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
         return self._about(hpa, self._store.get(hpa.metadata.key))
 
-    @staticmethod
-    def _about(hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
-        """What is remembered of another HPA, which had the name before, says nothing of this one."""
-        return memory if memory.uid == hpa.metadata.uid else NOTHING
+    def _about(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
+        """What is remembered of another HPA, which had the name before, or of another target, says nothing of this."""
+        if memory.uid != hpa.metadata.uid:
+            return NOTHING
+        if self._ways.tunables.gates.HPATargetHistory and memory.target not in ("", _target(hpa)):
+            return Memory(uid=memory.uid, status=memory.status, last=memory.last)
+        return memory
 
     @property
     def _in_memory(self) -> bool:
@@ -250,9 +273,9 @@ class Reconciler:
 
     async def _write_status(self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus) -> bool:
         """Whether that is done with."""
-        ownership.require(self._owner, hpa.metadata.key)
         try:
-            await self._world.write_status(hpa, status)
+            with ownership.writing(self._owner, hpa.metadata.key):
+                await self._world.write_status(hpa, status)
         except errors.ApiError as error:
             if error.not_found:  # deleted meanwhile: nobody is left to tell
                 return True
@@ -289,6 +312,13 @@ class Reconciler:
         self._telemetry.conditions(hpa.metadata.key, settlement.status.conditions or ())
         for kind, action, error in settlement.metric_computations:
             self._telemetry.computed(kind, action, error, asking)
+
+
+def _target(hpa: HorizontalPodAutoscaler) -> str:
+    """What the HPA scales, in whatever version of its API."""
+    ref = hpa.spec.scale_target_ref
+    group = ref.api_version.rpartition("/")[0]
+    return f"{group}/{ref.kind}/{ref.name}"
 
 
 def _selector(scale: Scale | None) -> selector.Selector | None:

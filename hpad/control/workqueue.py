@@ -17,13 +17,20 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hpad.clock import Clock
 from hpad.model.key import Key
 
 _SHARE = 4
 """Of so many turns under overload one is not for those in a hurry, so that nobody waits for ever."""
+
+
+class _Timer(NamedTuple):
+    """What is to come at `deadline`, by the loop's time (uvloop does not tell when a handle is due)."""
+
+    deadline: float
+    handle: asyncio.Handle
 
 
 class ShutDown(Exception):
@@ -62,7 +69,7 @@ class DelayingQueue:
         self._jumps = 0
         self._dirty: dict[Key, float] = {}
         self._processing: dict[Key, float] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._timers: dict[Key, _Timer] = {}
         self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self._drained = asyncio.Event()
@@ -90,18 +97,28 @@ class DelayingQueue:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         timer = self._timers.get(key)
-        if timer is not None and timer.when() <= deadline:
+        if timer is not None and timer.deadline <= deadline:
             return
         if timer is not None:
-            timer.cancel()
-        self._timers[key] = loop.call_at(deadline, self._due, key)
+            timer.handle.cancel()
+        self._timers[key] = _Timer(deadline, loop.call_at(deadline, self._due, key))
 
-    async def get(self) -> Key:
-        """Wait for a turn and take it; every key taken must be given back to `done`. Raises ShutDown at the end."""
+    def call_off(self, key: Key) -> None:
+        """Drop the key's timer; a turn that it has already stays."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.handle.cancel()
+
+    async def filled(self) -> None:
+        """Wait until somebody has a turn. Raises ShutDown at the end."""
         while not len(self):
             if self._closed:
                 raise ShutDown
             await self._wait()
+
+    async def get(self) -> Key:
+        """Wait for a turn and take it; every key taken must be given back to `done`. Raises ShutDown at the end."""
+        await self.filled()
         now = self._clock.monotonic()
         key = self._next(now).popleft()
         self._series.waited(now - self._dirty.pop(key))
@@ -118,9 +135,7 @@ class DelayingQueue:
 
     def forget(self, key: Key) -> None:
         """Drop whatever is planned for the key; a worker that holds it finishes undisturbed."""
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        self.call_off(key)
         if self._dirty.pop(key, None) is not None and key not in self._processing:
             (self._hurried if key in self._hurried else self._turns).remove(key)
             self._series.depth(len(self))
@@ -130,7 +145,7 @@ class DelayingQueue:
         """Accept nothing more; what is queued is still handed out, what is only timed is dropped."""
         self._closed = True
         for timer in self._timers.values():
-            timer.cancel()
+            timer.handle.cancel()
         self._timers.clear()
         for worker in self._idle_workers:
             if not worker.done():
@@ -156,7 +171,7 @@ class DelayingQueue:
         queued = [*self._turns, *self._hurried]
         assert len(queued) == len(set(queued)), "a key is queued twice"
         assert set(queued) == set(self._dirty) - set(self._processing), "queued is not dirty without processing"
-        assert not any(timer.cancelled() for timer in self._timers.values()), "a cancelled timer was kept"
+        assert not any(timer.handle.cancelled() for timer in self._timers.values()), "a cancelled timer was kept"
 
     def _enqueue(self, key: Key) -> None:
         (self._hurried if self._is_hurried(key) else self._turns).append(key)

@@ -168,6 +168,7 @@ def _why_keep(leader: Proposal, restrained: Restrained) -> str:
         return f"{leader.goal.label} {leader.relief}"
     usage = leader.usage
     if usage is not None and usage.cautious is not None:
-        silent = f"{usage.missing} pods without a value and {usage.unready} not ready"
+        pods = "pod" if usage.missing == 1 else "pods"
+        silent = f"{usage.missing} {pods} without a value and {usage.unready} not ready"
         return f"{leader.goal.label} ({leader.reading}) changes nothing once {silent} are counted in"
     return f"{leader.goal.label} at its target ({leader.reading})"

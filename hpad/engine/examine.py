@@ -20,6 +20,7 @@ from hpad.model.terms import Terms
 from hpad.model.tunables import Tunables
 
 UNREACHABLE: Final = "unreachable"
+STALE_CACHE: Final = "StaleCache"
 DISABLED: Final = "disabled"
 UNOBSERVABLE: Final = "unobservable"
 
@@ -27,7 +28,8 @@ UNOBSERVABLE: Final = "unobservable"
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a decision about one HPA sees; `now` is the only time there is.
 
-    `scale` or `scale_error` (the text of the error that reading it gave) is set. `pods` are those that match the
+    `scale` or `scale_error` (the text of the error that reading it gave) is set; with `stale` it was not read at all,
+    since what is known of the cluster is too old, and `scale_error` says of what. `pods` are those that match the
     scale's selector, in the order they were listed; `rivals` the names of other HPAs of the namespace whose own
     selectors match any of them. `terms` are those of each metric beyond the API, () where there are none; `terms_flaw`
     says what is wrong with how they were put.
@@ -39,6 +41,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     history: History = History()
     scale: Scale | None = None
     scale_error: str | None = None
+    stale: bool = False
     pods: Sequence[Pod] = ()
     rivals: tuple[str, ...] = ()
     terms: tuple[Terms, ...] = ()
@@ -66,8 +69,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class Halt(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing can or may be measured; the target stays as it is.
 
-    `kind` is unreachable (its scale can't be read), disabled (it was set to zero) or unobservable (its pods can't be
-    told). `reason` and `message` are those of the condition, `event` the reason of the event and `text` its message.
+    `kind` is unreachable (its scale can't be read, or what is known is too old), disabled (it was set to zero) or
+    unobservable (its pods can't be told). `reason` and `message` are those of the condition, `event` the reason of the
+    event and `text` its message.
     """
 
     kind: str
@@ -122,7 +126,8 @@ def examine(view: View) -> Verdict:
     if intent.version_flaw is not None:
         return _unreachable(intent.version_flaw, spec_error=True)
     if scale is None or view.scale_error is not None:
-        return _unreachable(view.scale_error or "the target's scale is unknown", spec_error=False)
+        text = view.scale_error or "the target's scale is unknown"
+        return _stale(text) if view.stale else _unreachable(text, spec_error=False)
     current = scale.spec.replicas
     if current == 0:
         if not (view.woken_from_zero and (intent.min_replicas != 0 or intent.wakes)):
@@ -155,6 +160,12 @@ def _unreachable(text: str, *, spec_error: bool) -> Halt:
     message = f"the HPA controller was unable to get the target's current scale: {text}"
     event = "FailedGetScale"
     return Halt(kind=UNREACHABLE, reason=event, message=message, event=event, text=text, spec_error=spec_error)
+
+
+def _stale(text: str) -> Halt:
+    """A reason of its own: nothing is wrong with the target, and alerts are to tell the two apart."""
+    message = f"the HPA controller does not decide on what may be out of date: {text}"
+    return Halt(kind=UNREACHABLE, reason=STALE_CACHE, message=message, event=STALE_CACHE, text=text)
 
 
 def _unobservable(reason: str, text: str) -> Halt:

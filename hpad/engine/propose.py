@@ -6,7 +6,7 @@ import msgspec
 
 from hpad.engine.examine import View
 from hpad.engine.measure import Unmeasurable, Usage, measure
-from hpad.model.fixedwidth import MAX_INT32, ceil_int32
+from hpad.model.fixedwidth import MAX_INT32, ceil_int32, quotient
 from hpad.model.goal import AVERAGE_VALUE, UTILIZATION, Goal
 from hpad.model.sample import AdapterError, Sample
 from hpad.model.tunables import Gates
@@ -129,7 +129,7 @@ def _by_share(goal: Goal, usage: Usage, status: int, allowed: Tolerances) -> int
     """As many replicas as there are shares in the total."""
     if allowed.allow(usage.ratio) or usage.total is None:
         return status
-    return _capped(float(usage.total) / float(goal.amount))
+    return _capped(quotient(float(usage.total), float(goal.amount)))
 
 
 def _by_ratio(usage: Usage, current: int, allowed: Tolerances) -> int:

@@ -3,6 +3,9 @@
 closed -> open after `failures` failed calls in a row that span a whole `rest`, so that every HPA had its turn and a
 few metrics that fail cannot pass for the whole; open -> trial once `rest` is over; trial -> closed or open by how the
 one call ends that is made then. Time is an argument, in seconds of a monotonic clock.
+
+Rests count from one call's begin to the next one's, and end a little early: an HPA that is alone with its source has
+its turn a period later, a moment more or less, and a period is the default rest. It must not miss that one as well.
 """
 
 from typing import Final
@@ -12,6 +15,8 @@ from hpad.gather.report import OK as CLOSED
 from hpad.gather.report import OPEN, TRIAL
 
 _LONGEST_RESTS: Final = 16
+_EARLY: Final = 0.1
+"""The part of a rest that may be missing."""
 
 
 class Breaker:
@@ -49,14 +54,14 @@ class Breaker:
         """The source gave a sign of life: a sample, or a reason why one metric has none."""
         self.state, self._count, self._rests = CLOSED, 0, 1
 
-    def failed(self, now: float, error: AdapterError) -> None:
-        """A call gave nothing at all."""
-        self._since = self._since if self._count else now
+    def failed(self, began: float, error: AdapterError) -> None:
+        """A call that was made then gave nothing at all."""
+        self._since = self._since if self._count else began
         self._count += 1
         self._last = error
-        worn = self._count >= self._failures and now - self._since >= self._rest
+        worn = self._count >= self._failures and began - self._since >= self._rest * (1 - _EARLY)
         if self.state == TRIAL or worn:
-            self._open(now)
+            self._open(began - self._rest * _EARLY)
 
     def trip(self, now: float, error: AdapterError) -> None:
         """A call did harm to others: no more for a rest, for twice as long when it happens again."""
@@ -65,5 +70,5 @@ class Breaker:
         self._last = error
         self._open(now)
 
-    def _open(self, now: float) -> None:
-        self.state, self._until = OPEN, now + self._rest * self._rests
+    def _open(self, since: float) -> None:
+        self.state, self._until = OPEN, since + self._rest * self._rests

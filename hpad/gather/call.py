@@ -12,12 +12,18 @@ from hpad.gather.redact import Redactor
 
 HOLDS_UP_SECONDS = 1.0
 """How long an adapter may keep everybody from being served."""
+MOST_ABANDONED = 32
+"""Attempts that were given up and do not end, from which on no more are begun: each holds on to what it asked for."""
 _BACKOFF_SECONDS = 0.2
 _JITTER = random.Random()
 
 
 class HeldUp(AdapterError):
     """The adapter kept the event loop to itself: a harm to all, and the answer to none."""
+
+
+class Late(AdapterError):
+    """Nothing came in time, for whatever was asked in the call."""
 
 
 class Caller:
@@ -62,6 +68,11 @@ class Caller:
 
     async def _attempt(self, queries: Sequence[Query], timeout: float) -> list[Answer]:
         """One attempt. An adapter that does not even heed its cancellation is left behind, so that it delays nobody."""
+        if len(self._abandoned) >= MOST_ABANDONED:
+            what = (
+                f"has {len(self._abandoned)} calls that do not end even when they are cancelled, a bug of its adapter"
+            )
+            return [AdapterError(f'source "{self._name}" {what}', "bug", lasting=True)] * len(queries)
         task = asyncio.create_task(self._answer(queries), name=f"adapter {self._name}")
         try:
             await asyncio.wait({task}, timeout=timeout)
@@ -69,7 +80,7 @@ class Caller:
             if not task.done():
                 self._abandon(task)
         if not task.done():
-            late = AdapterError(f'source "{self._name}" did not answer within {self._limits.timeout:g}s', lasting=True)
+            late = Late(f'source "{self._name}" did not answer within {self._limits.timeout:g}s', lasting=True)
             return [late] * len(queries)
         if task.cancelled():
             return [AdapterError(f'source "{self._name}" cancelled its own call', "bug")] * len(queries)
@@ -105,12 +116,15 @@ class Caller:
         return AdapterError(f'source "{self._name}" failed with {kind}, a bug of its adapter', "bug")
 
     def _readable(self, answer: Answer) -> Answer:
-        """An error without secrets; the very same object where there was none in it."""
+        """An error without secrets, and without where it comes from: it is kept, and frames would keep all that the
+        adapter held at that moment, answers as long as they were."""
         if not isinstance(answer, AdapterError):
             return answer
         error = answers.error(self._name, answer)
         text = self._redact(error.message)
-        return error if text == error.message else AdapterError(text, error.blame, lasting=error.lasting)
+        bare = error if text == error.message else AdapterError(text, error.blame, lasting=error.lasting)
+        bare.__traceback__ = bare.__context__ = bare.__cause__ = None
+        return bare
 
     def _abandon(self, task: asyncio.Task[list[Answer]]) -> None:
         task.cancel()

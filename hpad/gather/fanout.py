@@ -55,7 +55,10 @@ class Gatherer:
         self._has_fallbacks = any(source.fallback is not None for source in sources)
 
     async def start(self) -> None:
-        """Load and build the adapters. Never fails: a source that cannot be built answers with the reason."""
+        """Load and build the adapters. Never fails: a source that cannot be built answers with the reason.
+
+        Cancelled half-way, it leaves open what aclose() closes.
+        """
         configured = {source.name for source in self._settings}
         installed = await asyncio.to_thread(registry.names)
         implicit = [
@@ -63,8 +66,8 @@ class Gatherer:
             for name in settings.BUILT_IN_SOURCES
             if name in installed and name not in configured
         ]
-        opened = await asyncio.gather(*(self._open(source) for source in (*self._settings, *implicit)))
-        self._opened = {each.offer.source: each for each in opened}
+        opened = await asyncio.gather(*(self._enter(source) for source in (*self._settings, *implicit)))
+        self._opened = {each.offer.source: each for each in opened}  # in the order of the configuration
         self._plan = plan.Plan(self._routes, [each.offer for each in opened])
 
     async def aclose(self) -> None:
@@ -79,9 +82,24 @@ class Gatherer:
         """The sources that could not be built, and why."""
         return {name: each.error for name, each in self._opened.items() if each.error is not None}
 
+    def origin(self, name: str) -> str:
+        """The file or variable that a source was configured in; empty for the built-in ones."""
+        return self._opened[name].settings.origin
+
     def reports(self) -> list[report.Report]:
         """How each source fares, in the order of the configuration."""
         return [_reported(each) for each in self._opened.values()]
+
+    @property
+    def kept(self) -> int:
+        """How many answers are kept for others."""
+        return sum(each.source.kept for each in self._opened.values() if each.source is not None)
+
+    def let_go(self) -> None:
+        """Keep no answers any longer."""
+        for each in self._opened.values():
+            if each.source is not None:
+                each.source.let_go()
 
     def fallback(self, query: Query) -> Fallback | None:
         """What the configuration of the query's source says is to stand in for its metrics while they fail."""
@@ -130,6 +148,10 @@ class Gatherer:
                 "setting up the source held up all of hpad", source=source.name, seconds=round(seconds, 1)
             )
         return built
+
+    async def _enter(self, source: settings.SourceSettings) -> _Opened:
+        opened = self._opened[source.name] = await self._open(source)
+        return opened
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
         context: Context | None = None

@@ -13,7 +13,8 @@ _HIDDEN = "***"
 
 
 class Redactor:
-    """Made from a source's settings; replaces in texts what nobody must read, and cuts them to a bearable length."""
+    """Made from a source's settings; replaces in texts what nobody must read or UTF-8 cannot say, and cuts them to a
+    bearable length."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         found = {secret for secret in _secrets(settings, hidden=False) if len(secret) >= _SHORTEST}
@@ -22,7 +23,7 @@ class Redactor:
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN)
-        text = _USER_INFO.sub(f"//{_HIDDEN}@", text)
+        text = _USER_INFO.sub(f"//{_HIDDEN}@", text.encode("utf-8", "backslashreplace").decode())
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 

@@ -6,7 +6,6 @@ becomes the answer to the queries of that source and to no others.
 
 import asyncio
 import difflib
-import re
 import threading
 from collections.abc import Mapping
 from importlib import metadata
@@ -16,14 +15,10 @@ import msgspec
 
 from hpad import settings
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Context
+from hpad.gather import flaws
 
 GROUP = "hpad.adapters"
 
-_PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
-_FIELD = re.compile(r"field `(?P<path>[^`]+)`$")
-_SECRET_FIELD = re.compile(r"pass|secret|token|key|auth|credential|header", re.IGNORECASE)
-_USER_INFO = re.compile(r"//[^/@\s'\"]*@")
-_LONGEST_VALUE = 80
 IMPORT_SECONDS = 10.0
 """How long the import of an adapter may take."""
 
@@ -100,7 +95,8 @@ def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msg
     try:
         return msgspec.convert(source.settings, schema)
     except (msgspec.ValidationError, ValueError) as error:
-        raise AdapterError(_explained(source, str(error)), "spec") from None
+        said = flaws.explained(source.settings, schema, str(error))
+        raise AdapterError(f'source "{source.name}" (adapter "{source.adapter}"): {said}', "spec") from None
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
@@ -136,21 +132,3 @@ def _patterns(given: Any) -> tuple[str, ...]:
     if not isinstance(given, tuple | list | set | frozenset) or not all(isinstance(each, str) for each in given):
         raise TypeError
     return tuple(given)
-
-
-def _explained(source: settings.SourceSettings, message: str) -> str:
-    place = _PLACE.search(message)
-    text = message[: place.start()] if place else message
-    found = place or _FIELD.search(message)
-    path = found["path"] if found else ""
-    where = f'source "{source.name}" (adapter "{source.adapter}")'
-    return ": ".join(part for part in (where, path, text) if part) + _shown(source.settings, path)
-
-
-def _shown(values: Mapping[str, Any], path: str) -> str:
-    """The value that was wrong, unless it may be a secret or is not there at all."""
-    field = re.split(r"[.\[]", path, maxsplit=1)[0]
-    if field not in values or _SECRET_FIELD.search(path):
-        return ""
-    value = _USER_INFO.sub("//***@", repr(values[field]))
-    return f" (value: {value[:_LONGEST_VALUE]})"

@@ -4,15 +4,10 @@ from datetime import datetime
 
 import msgspec
 
+from hpad import telemetry
 from hpad.adapter import AdapterError
 
-OPEN = "open"
-TRIAL = "trial"
-BROKEN = "broken"
-IDLE = "idle"
-FAILING = "failing"
-OK = "ok"
-STATES = (OK, FAILING, OPEN, TRIAL, IDLE, BROKEN)
+OK, FAILING, OPEN, TRIAL, IDLE, BROKEN = telemetry.SOURCE_STATES
 """ok; failing: the last call gave nothing; open: left alone for a while; trial: being tried again; idle: never asked;
 broken: cannot be built."""
 

@@ -13,11 +13,15 @@ import msgspec
 
 from hpad.adapter import Adapter, AdapterError, Answer, Asker, Log, Query
 from hpad.clock import Clock
-from hpad.gather import answers, breaker, call, pace, report, shelf
+from hpad.gather import answers, breaker, call, laggards, pace, report, shelf
 from hpad.gather.limits import Limits
 from hpad.gather.redact import Redactor
 
 _FAREWELL_SECONDS = 2.0
+_GONE_PERIODS = 10.0
+"""Of a metric that nobody asks for so long it is not known any more that it was late."""
+_MOST_FAILED = 1 << 14
+"""Of so many metrics that fail is it known that they do; of more, those that failed last."""
 
 
 class Observer(Protocol):
@@ -65,12 +69,15 @@ class Source:
         self._breaker = breaker.Breaker(name, limits.failures, limits.rest)
         self._shelf = shelf.Shelf(limits.fresh, limits.period)
         self._pace = pace.Pace(limits.rate)
+        self._stagger = pace.Stagger(limits.concurrency, limits.budget)
         self._tally = report.Tally()
         self._waiting: dict[Query, asyncio.Future[Answer]] = {}
         self._flying: dict[Query, _Flight] = {}
         self._calls: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._called = False
         self._failed: dict[Query, Answer] = {}
+        self._laggards = laggards.Laggards(self._group, _GONE_PERIODS * limits.period)
         self._harmful = False
         self._closed = False
 
@@ -85,6 +92,7 @@ class Source:
         self._tally.asked += 1
         if self._closed:
             return _settled(self._closing())
+        self._laggards.asked(query, now)
         if self._limits.fresh:
             self._shelf.asked(query, self._group(query), now)
         shared = self._shared(query, now)
@@ -96,12 +104,22 @@ class Source:
             self._tally.erred(refusal, self._clock.now())
             return _settled(refusal)
         loop = asyncio.get_running_loop()
-        if not self._waiting:
+        if not self._called:
+            self._called = True
             loop.call_soon(self._dispatch)
         future = self._waiting.get(query)
         if future is None:
             future = self._waiting[query] = loop.create_future()
         return future
+
+    @property
+    def kept(self) -> int:
+        """How many answers are kept for others."""
+        return len(self._shelf)
+
+    def let_go(self) -> None:
+        """Keep none of them any longer: who asks next has them fetched."""
+        self._shelf.clear()
 
     def report(self, adapter: str) -> report.Report:
         """How it fares; `adapter` is the adapter's name."""
@@ -134,10 +152,11 @@ class Source:
         return flight.future if flight is not None and self._shelf.is_fresh(flight.began, now) else None
 
     def _refusal(self, query: Query, now: float) -> AdapterError | None:
-        """Why the query is not put now, if it is not. One that has not failed yet is: it may be for another metric
-        than all those that fail, unless asking does harm. A plain source says again what it said of that metric.
+        """Why the query is not put now, if it is not. One that has not failed yet, or in the company of others that
+        may have kept the call waiting, is: it may be for another metric than all those that fail, unless asking does
+        harm. A plain source says again what it said of that metric.
         """
-        if query not in self._failed and not self._harmful:
+        if (query not in self._failed or self._laggards.suspected(query)) and not self._harmful:
             return None
         refusal = self._breaker.refusal(now)
         said = self._failed.get(query)
@@ -164,24 +183,40 @@ class Source:
             return True
 
     def _dispatch(self) -> None:
-        if not self._waiting or self._closed or len(self._calls) >= self._limits.concurrency:
-            return
+        """Make as many calls for those who wait as the limits let through now."""
+        self._called = False
         now = self._clock.monotonic()
+        while not self._closed and len(self._calls) < self._limits.concurrency:
+            self._refuse(now)
+            going = self._laggards.next(self._waiting) if self._waiting else ()
+            if not going or len(self._calls) >= self._room(going):
+                return
+            delay = (self._stagger.wait(now) if self._calls else 0.0) or self._pace.take(now)
+            if delay:
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(delay, self._on_time)
+                return
+            self._depart(going, now)
+
+    def _refuse(self, now: float) -> None:
+        """Let nobody wait any longer who is not to be asked for now."""
         refused = {query: refusal for query in self._waiting if (refusal := self._refusal(query, now)) is not None}
         for query, refusal in refused.items():
             self._waiting.pop(query).set_result(refusal)
-        if not self._waiting:
-            return
-        delay = self._pace.take(now)
-        if delay:
-            if self._timer is None or self._timer.when() <= asyncio.get_running_loop().time():
-                self._timer = asyncio.get_running_loop().call_later(delay, self._dispatch)
-            return
-        self._depart(now)
 
-    def _depart(self, now: float) -> None:
-        """Make a call for all who wait, and for those of their groups who are about to come."""
-        batch, self._waiting = self._waiting, {}
+    def _room(self, going: Sequence[Query]) -> int:
+        """How many calls there may be; those that are likely to last leave one for others."""
+        most = self._limits.concurrency
+        return max(most - 1, 1) if going[0] in self._laggards else most
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._dispatch()
+
+    def _depart(self, going: Sequence[Query], now: float) -> None:
+        """Make a call for some of those who wait, and for those of their groups who are about to come."""
+        self._stagger.departed(now)
+        batch = {query: self._waiting.pop(query) for query in going}
         trial = self._breaker.begin()
         if self._limits.fresh and self._grouping is not None and not trial:
             loop = asyncio.get_running_loop()
@@ -224,17 +259,20 @@ class Source:
         self._observer(self.name, now - began, failure)
         alive = any(not isinstance(answer, AdapterError) or answer.blame == "spec" for answer in given)
         self._tally.failing = not alive
+        self._laggards.learn(queries, given)
+        if not any(isinstance(answer, call.Late) for answer in given):
+            self._stagger.lasted(now - began)
         self._harmful = isinstance(failure, call.HeldUp)
         if alive:
             self._failed.clear()
         else:
-            self._failed.update(zip(queries, given, strict=True))
+            self._note_failed(queries, given)
         if alive:
             self._breaker.succeeded()
         elif isinstance(failure, call.HeldUp):
             self._breaker.trip(now, failure)
         elif failure is not None:
-            self._breaker.failed(now, failure)
+            self._breaker.failed(began, failure)
             if trial and not self._plain:
                 given[:] = [self._breaker.refusal(now) or failure] * len(given)
         for index, (query, answer) in enumerate(zip(queries, given, strict=True)):
@@ -243,6 +281,13 @@ class Source:
                 given[index] = answer = answers.not_too_old(self.name, answer, moment, self._limits.max_age)
             if isinstance(answer, AdapterError):
                 self._tally.erred(answer, moment)
+
+    def _note_failed(self, queries: Sequence[Query], given: Sequence[Answer]) -> None:
+        for query, answer in zip(queries, given, strict=True):
+            self._failed.pop(query, None)
+            self._failed[query] = answer
+        for _ in range(len(self._failed) - _MOST_FAILED):
+            del self._failed[next(iter(self._failed))]
 
     async def _close_adapter(self) -> None:
         try:

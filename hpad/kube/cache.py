@@ -1,8 +1,11 @@
 """Watch caches: what is known of a resource, who is told of changes, and which of two versions of an object wins."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, TypeVar
+
+import structlog
 
 from hpad.kube.client import Client
 from hpad.kube.feed import Feed, Kind, later
@@ -13,7 +16,7 @@ __all__ = ["Cache", "Callback", "Kind"]
 
 T = TypeVar("T")
 Callback = Callable[[Key, T | None, T | None], None]
-"""Told of each change: key, the value before (None: new), the value after (None: gone). Must neither raise nor wait."""
+"""Told of each change: key, the value before (None: new), the value after (None: gone). Must not wait."""
 
 
 class Cache(Generic[T]):
@@ -21,7 +24,8 @@ class Cache(Generic[T]):
 
     `params` (a label selector, say) go with every list and watch. An object that cannot be read is left out and
     reported, and spoils none of the others. `trouble` is the text of the last failure, None once all is well again;
-    `refused` is set while the server has no such resource, or does not let us list it.
+    `refused` is set while the server has no such resource, or does not let us list it. `bug` is called whenever a
+    callback raises.
     """
 
     def __init__(
@@ -32,12 +36,15 @@ class Cache(Generic[T]):
         namespaces: Sequence[str] = (),
         params: Mapping[str, str] | None = None,
         pace: Pace | None = None,
+        bug: Callable[[], None] | None = None,
     ) -> None:
         self.kind = kind
         self.synced = asyncio.Event()
         self.refused = asyncio.Event()
         self.trouble: str | None = None
+        self._log = structlog.get_logger("hpad.kube", resource=str(kind.resource))
         self._values: dict[Key, T] = {}
+        self._bug = bug
         self._callbacks: list[Callback[T]] = []
         self._offered: set[Key] = set()
         self._feeds = [Feed(self, kind, client, each, params or {}, pace or Pace()) for each in namespaces or ("",)]
@@ -57,7 +64,11 @@ class Cache(Generic[T]):
         return self.synced.is_set() and bool(self._feeds_of(namespace))
 
     def subscribe(self, callback: Callback[T]) -> None:
-        """Call back at every change from now on."""
+        """Call back at every change from now on.
+
+        A callback that raises is reported, and stops neither the others nor the cache: one object that somebody
+        stumbles over must not end the watch of all the others.
+        """
         self._callbacks.append(callback)
 
     def staleness(self, now: float, namespace: str = "") -> float:
@@ -124,5 +135,18 @@ class Cache(Generic[T]):
         return self.kind.version is not None and later(self.kind.version(held), version)
 
     def _tell(self, key: Key, old: T | None, new: T | None) -> None:
+        self._index(key, old, new)
         for callback in self._callbacks:
-            callback(key, old, new)
+            try:
+                callback(key, old, new)
+            except Exception:  # noqa: BLE001  # a bug of whoever listens
+                self._report_bug(key)
+
+    def _report_bug(self, key: Key) -> None:
+        if self._bug is not None:
+            self._bug()
+        with contextlib.suppress(Exception):  # standard error may be the thing that fails
+            self._log.exception("bug: a change was not taken in", object=str(key))
+
+    def _index(self, key: Key, old: T | None, new: T | None) -> None:
+        """Follow a change in what is part of the cache itself. Whatever is raised here ends the cache: it would lie."""

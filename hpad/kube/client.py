@@ -1,8 +1,9 @@
 """HTTP to one API server: a single session, explicit timeouts, bytes in and bytes out."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -11,6 +12,7 @@ import aiohttp
 import yarl
 
 import hpad
+from hpad import adapter
 from hpad.clock import Clock
 from hpad.kube import errors, paths, sockets
 from hpad.kube.credentials import ClusterConfig
@@ -19,14 +21,40 @@ from hpad.kube.limiter import Limiter
 Observe = Callable[[str, str, str, float], None]
 """Told of each answer: method, host, status code as text ("<error>" where there was none), seconds."""
 
+LARGEST_ANSWER = 512 * 2**20
+"""Bytes of an answer that is read into memory: a list of 100,000 pods in one piece, or metrics of a million."""
 _CONNECTIONS = 32
 _UNLIMITED = 0  # for watches: each holds a connection for minutes, and must never keep a request waiting
 _KEEP_ALIVE_S = 75.0  # below the 90 s after which an API server closes idle connections, above the sync period
 _CONNECT_S = 5.0
 _PATIENCE = 3  # times that a 429 is waited for
 _LONGEST_WAIT_S = 10.0
-_USER_AGENT = f"hpad/{hpad.__version__}"
+USER_AGENT = f"hpad/{hpad.__version__}"
 _SAFE = "/%:@!$&'()*+,;=~"
+
+
+_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+
+
+@contextmanager
+def only_if(check: Callable[[], None]) -> Iterator[None]:
+    """Requests made inside are sent only if `check` does not raise at that very moment: however long they have waited
+    for their turn, for a connection, or for a process that was stopped to go on. What it raises is raised."""
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+class _Request(aiohttp.ClientRequest):
+    """Asks once more when there is a connection, right before the first byte."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        check = _check.get()
+        if check is not None:
+            check()
+        return await super().send(conn)
 
 
 class Client:
@@ -36,7 +64,8 @@ class Client:
     resourceVersion) whose kept-alive connection turns out to be closed is sent once more; a 429 is waited for as long
     as the server asks, a bounded number of times; a 401, or a TLS connection that does not come about, is tried once
     more with credentials read anew. Nothing else is repeated here. Each attempt waits for the turn that `limiter`
-    gives it; `timeout` counts from then on.
+    gives it; `timeout` counts from then on. An answer of more than `largest` bytes is refused; what is streamed has no
+    such limit.
     """
 
     def __init__(
@@ -44,19 +73,21 @@ class Client:
         config: ClusterConfig,
         clock: Clock,
         *,
-        user_agent: str = _USER_AGENT,
+        user_agent: str = USER_AGENT,
         timeout: float = 10.0,
         observe: Observe | None = None,
         limiter: Limiter | None = None,
+        largest: int = LARGEST_ANSWER,
     ) -> None:
         self.config = config
         self.clock = clock
-        self.requests: Counter[tuple[str, str, str]] = Counter()
-        """Answers by (method, path template, status code)."""
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """Answers by (method, status code); by path they would be as many as there ever were metrics and groups."""
         self._agent = user_agent
         self._timeout = timeout
         self._observe = observe
         self._limiter = limiter
+        self._largest = largest
         self._host = urlsplit(config.server).netloc
         self._held: dict[int, aiohttp.ClientSession] = {}
         self._sockets = sockets.Sockets(clock)
@@ -97,7 +128,7 @@ class Client:
             who = await self.config.identity.headers(self.clock)
             try:
                 async with self._answer(method, path, params, {**headers, **who}, body, limits) as answer:
-                    return await answer.read()
+                    return await self._body(answer, method, path)
             except errors.ApiError as error:
                 if error.unknown_to_each_other and not refused and self.config.identity.refuse(who, self.clock):
                     refused = True
@@ -119,8 +150,8 @@ class Client:
         headers = {"Accept": "application/json", **who}
         try:
             async with self._answer("GET", path, params, headers, None, limits, _UNLIMITED) as answer:
-                async for chunk in answer.content.iter_any():
-                    yield chunk
+                while part := await adapter.read_part(answer):
+                    yield part
         except errors.ApiError as error:
             if error.unknown_to_each_other:
                 self.config.identity.refuse(who, self.clock)
@@ -147,7 +178,6 @@ class Client:
         if self._limiter is not None:
             await self._limiter.turn()
         config = self.config
-        asked = paths.template(path)
         began, code = self.clock.monotonic(), "<error>"
         try:
             with errors.border(config.server):
@@ -163,14 +193,33 @@ class Client:
                 ) as answer:
                     code = str(answer.status)
                     if not 200 <= answer.status < 300:
-                        found = await answer.read()
-                        raise errors.from_answer(answer.status, found, answer.headers, asked.described(method))
+                        found = await self._body(answer, method, path)
+                        asked = paths.described(method, path)
+                        raise errors.from_answer(answer.status, found, answer.headers, asked)
                     yield answer
         finally:
-            self._count(method, asked.text, code, self.clock.monotonic() - began)
+            self._count(method, code, self.clock.monotonic() - began)
 
-    def _count(self, method: str, template: str, code: str, seconds: float) -> None:
-        self.requests[method, template, code] += 1
+    async def _body(self, answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
+        """All of it, unless it is too large: a server (or what stands before it) must not take all our memory."""
+        parts: list[bytes] = []
+        left = self._largest - (answer.content_length or 0)
+        if left >= 0:
+            left = self._largest
+            while part := await adapter.read_part(answer):
+                left -= len(part)
+                if left < 0:
+                    break
+                parts.append(part)
+        if left < 0:
+            limit = f"{self._largest / 2**20:g} MiB"
+            raise errors.ApiError(
+                0, errors.TOO_LARGE, f"the answer to {method} {path} is larger than {limit}: not read"
+            )
+        return b"".join(parts)
+
+    def _count(self, method: str, code: str, seconds: float) -> None:
+        self.requests[method, code] += 1
         if self._observe is not None:
             self._observe(method, self._host, code, seconds)
 
@@ -186,6 +235,7 @@ class Client:
             )
             session = self._held[connections] = aiohttp.ClientSession(
                 connector=connector,
+                request_class=_Request,
                 trust_env=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},

@@ -1,8 +1,9 @@
 """One cluster as the rest of hpad sees it: caches of what decisions read, and the few writes."""
 
 import asyncio
+import contextvars
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from hpad.clock import Clock
@@ -10,10 +11,12 @@ from hpad.kube import codec, errors, paths, recorder, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
+from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
 from hpad.kube.watch import Pace
 from hpad.model import duration
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.model.key import Key
 from hpad.model.sample import AdapterError
 from hpad.model.target import Scale
 
@@ -22,7 +25,7 @@ def _version(hpa: HorizontalPodAutoscaler) -> str:
     return hpa.metadata.resource_version
 
 
-HPA = Kind(paths.HPAS, codec.hpa, _version)
+ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
 class Api:
@@ -54,7 +57,8 @@ class Cluster:
     `namespaces` narrows everything to those named (none: all); `hpa_selector` is a label selector for HPAs alone.
     With `watch_hpas` off `hpas` stays empty (and counts as synced): the HPAs come from elsewhere.
     A kind of target is watched from the moment an HPA refers to it. Nothing is decided on what is known of pods or HPAs
-    once they have not been heard of for more than `max_staleness` seconds.
+    once they have not been heard of for more than `max_staleness` seconds. `bug` is called whenever a subscriber of
+    the HPAs raises.
     """
 
     def __init__(
@@ -68,13 +72,18 @@ class Cluster:
         component: str = recorder.COMPONENT,
         pace: Pace | None = None,
         max_staleness: float = math.inf,
+        bug: Callable[[], None] | None = None,
     ) -> None:
         self.client = client
         self.clock = clock
         self.api = Api(client)
         self.recorder = recorder.Recorder(client, component=component)
         chosen = {"labelSelector": hpa_selector} if hpa_selector else {}
-        self.hpas = Cache(client, HPA, namespaces=namespaces, params=chosen, pace=pace)
+        self._statuses = statuses = hpa_status.Statuses(client)
+        kind = Kind(paths.HPAS, statuses.decode, _version, absent=ABSENT)
+        self.hpas = HpaCache(client, kind, namespaces=namespaces, params=chosen, pace=pace, bug=bug)
+        self.hpas.subscribe(statuses.changed)
+        self.hpas.subscribe(self._let_go)
         self.pods = PodCache(client, namespaces=namespaces, pace=pace)
         self.targets = {
             (kind.resource.group, kind.resource.kind): Cache(client, kind, namespaces=namespaces, pace=pace)
@@ -103,11 +112,11 @@ class Cluster:
     def follow(self, references: Iterable[CrossVersionObjectReference]) -> None:
         """Watch the kinds of these targets from now on, where they are among those that can be watched."""
         for ref in references:
-            cache = self.targets.get((ref.api_version.rpartition("/")[0], ref.kind))
+            cache = self.targets.get(scale.watched(ref))
             if cache is not None and cache not in self._running:
                 self._running.append(cache)
-                if self._group is not None:
-                    self._group.create_task(cache.run())
+                if self._group is not None:  # by itself, and no part of the reconcile that asks for it: see `limiter`
+                    self._group.create_task(cache.run(), context=contextvars.Context())
 
     async def ready(self) -> None:
         """Wait until every cache that the known HPAs need has synced; what holds it up meanwhile is in `troubles`.
@@ -143,6 +152,11 @@ class Cluster:
         self._require_fresh(namespace)
         return await self._scales.read(namespace, ref)
 
+    def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
+        """The target's scale, where it is watched and known."""
+        self.follow((ref,))
+        return self._scales.peek(namespace, ref)
+
     async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         """The target's scale as the server has it now (after a conflict); raises errors.ApiError."""
         return await self._scales.fresh(namespace, ref)
@@ -155,10 +169,14 @@ class Cluster:
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
     ) -> HorizontalPodAutoscaler:
         """Write the HPA's status alone, in one attempt; raises errors.ApiError."""
-        written = await hpa_status.write(self.client, hpa, status)
+        written = await self._statuses.write(hpa, status)
         if self.hpas.get(written.metadata.key) is not None:
             self.hpas.offer(written.metadata.key, written)
         return written
+
+    def _let_go(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.recorder.forget(old)
 
     def _require_watched(self, namespace: str) -> None:
         """HPAs from elsewhere may be of any namespace; without its pods they would be taken to have none."""
@@ -173,7 +191,7 @@ class Cluster:
             if cache.staleness(now, namespace) > self._max_staleness:
                 limit = duration.write(timedelta(seconds=self._max_staleness))
                 message = f"nothing has been heard of {cache.kind.resource} for more than {limit}: too long to decide"
-                raise errors.ApiError(0, "Stale", message)
+                raise errors.ApiError(0, errors.STALE, message)
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event) -> None:

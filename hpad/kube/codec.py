@@ -1,7 +1,6 @@
 """Wire to nouns: narrow structs for what API servers send, turned at once into the values that decisions read.
 
-Only the fields that somebody reads are decoded, straight from bytes; label sets and requests that many pods share are
-kept once.
+Only the fields that somebody reads are decoded, straight from bytes; requests that many pods share are kept once.
 """
 
 import functools
@@ -22,6 +21,7 @@ from hpad.model.pod import ContainerRequests, Pod
 T = TypeVar("T")
 _EMPTY = msgspec.Raw(b"{}")
 _SHARED = 1 << 14
+_LATELY = 1 << 10  # what comes back soon or never
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
@@ -46,7 +46,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     @property
     def complete(self) -> bool:
         """Whether this is the metadata of the bookmark that ends the initial events of a streaming list."""
-        return _texts(bytes(self.annotations)).get(_INITIAL_EVENTS_END) == "true"
+        return _texts(self.annotations).get(_INITIAL_EVENTS_END) == "true"
 
 
 class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -181,7 +181,10 @@ def hpa(raw: bytes | msgspec.Raw) -> Record[HorizontalPodAutoscaler]:
 
 
 def pod(raw: bytes | msgspec.Raw) -> Record[Pod]:
-    """A pod, compact: some 500 bytes each where pods share labels and requests. Raises UndecodableError."""
+    """A pod, compact: some 500 bytes each where pods share labels (see `pods.PodCache`) and requests.
+
+    Raises UndecodableError.
+    """
     try:
         wire = _POD.decode(raw)
         value = _compact(wire)
@@ -207,7 +210,7 @@ def _compact(wire: _Pod) -> Pod:
     return Pod(
         name=wire.metadata.name,
         namespace=_interned(wire.metadata.namespace),
-        labels=_texts(bytes(wire.metadata.labels)),
+        labels=_texts(wire.metadata.labels),
         phase=_interned(status.phase),
         deleted=wire.metadata.deletion_timestamp is not None,
         start_time=status.start_time,
@@ -260,11 +263,10 @@ def _interned(text: str) -> str:
     return text
 
 
-@functools.lru_cache(maxsize=_SHARED)
-def _texts(raw: bytes) -> dict[str, str]:
-    """A label set: one dict for all objects that carry the same."""
+def _texts(raw: msgspec.Raw) -> dict[str, str]:
+    """A label set. Those who have pods see to it that replicas share theirs."""
     labels = _TEXTS.decode(raw) or {}
-    return {_interned(key): _interned(value) for key, value in labels.items()}
+    return {_interned(key): value for key, value in labels.items()}
 
 
 @functools.lru_cache(maxsize=_SHARED)
@@ -279,12 +281,12 @@ def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests
     return tuple(ContainerRequests(_interned(name), _amounts(requests)) for name, requests in parts)
 
 
-@functools.lru_cache(maxsize=_SHARED)
+@functools.lru_cache(maxsize=_LATELY)
 def _selector_text(raw: bytes) -> str:
     """The text of a label selector, as the scale subresource gives it."""
     return str(selector.from_object(_SELECTOR.decode(raw)))
 
 
-@functools.lru_cache(maxsize=_SHARED)
+@functools.lru_cache(maxsize=_LATELY)
 def _map_text(raw: bytes) -> str:
     return str(selector.from_object(selector.LabelSelector(match_labels=_TEXTS.decode(raw) or {})))

@@ -6,10 +6,12 @@ own: once to load, and again whenever credentials are due (`credentials.Identity
 """
 
 import asyncio
+import contextlib
+import ipaddress
 import os
 import ssl
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,6 +30,10 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FILES_S = 60.0  # how often tokens and certificates in files are read anew, as Kubernetes' own clients do
 _PATIENCE_S = 60.0  # with a plugin, or an identity provider
 _NOBODY = "hpad:nobody"
+_TLS = (
+    *("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"),
+    *("client-certificate", "client-certificate-data"),
+)
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -51,15 +57,23 @@ def _files(kubeconfig: str | None) -> list[str]:
     """The kubeconfig files to merge, those that are there; a file named outright has to be there."""
     if kubeconfig is not None:
         path = Path(kubeconfig).expanduser()
-        if not path.is_file():
-            raise ConfigError(f"{kubeconfig}: no such file")
+        if not _is_file(path):
+            raise ConfigError(f"{kubeconfig}: {'this is not a file' if path.exists() else 'no such file'}")
         return [str(path)]
     named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    found = [str(path) for name in named if (path := Path(name).expanduser()).is_file()]
+    found = [str(path) for name in named if _is_file(path := Path(name).expanduser())]
     if named and not found:
         raise ConfigError(f"KUBECONFIG names {os.pathsep.join(named)}, but no such file is there")
     home = Path.home() / ".kube" / "config"
-    return found or ([str(home)] if home.is_file() else [])
+    return found or ([str(home)] if _is_file(home) else [])
+
+
+def _is_file(path: Path) -> bool:
+    """Raises ConfigError where it cannot be told, as in a folder that is closed to us."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
 
 
 def _looked() -> str:
@@ -87,7 +101,7 @@ class _Source:
         from kubernetes_asyncio.client import Configuration
 
         configuration = type.__call__(Configuration)  # past the shared default object
-        with tempfile.TemporaryDirectory(prefix="hpad-") as folder:
+        with _temporary_folder() as folder:
             try:
                 loader = self._loader(folder)
                 self._apply(loader, configuration)
@@ -131,6 +145,8 @@ class _Source:
 
         try:
             merged: Any = KubeConfigMerger(os.pathsep.join(self.files)).config
+        except OSError as error:
+            raise ConfigError(f"{error.filename or ', '.join(self.files)}: cannot be read: {error.strerror}") from None
         except Exception as error:  # noqa: BLE001  a YAML error quotes the file, which may hold secrets
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark is not None else ""
@@ -146,20 +162,42 @@ class _Source:
         if not name:
             raise ConfigError(f"{', '.join(self.files)}: there is no current-context; name one with --context")
         self.context = name
-        context = self._named(merged, "contexts", name).get("context") or {}
-        cluster = self._named(merged, "clusters", context.get("cluster")).get("cluster") or {}
+        context = self._named(merged, "contexts", name)["context"]
+        cluster = self._named(merged, "clusters", context.get("cluster"))["cluster"]
         if not cluster.get("server"):
             raise ConfigError(f"{self._where()}: the cluster {context.get('cluster')!r} has no server")
         if not context.get("user"):  # anonymous; the loader needs a user all the same
             context["user"] = _NOBODY
             merged["users"].append({"name": _NOBODY, "user": {}})
         user = self._named(merged, "users", context["user"])
-        user["user"] = user.get("user") or {}
+        cluster["server"] = self._address(context.get("cluster"), cluster, user["user"])
         self.kind = next((kind for kind in ("exec", "auth-provider", "tokenFile") if kind in user["user"]), "")
         self.namespace = context.get("namespace") or "default"
         self._check_user(user["name"], user["user"])
         if "exec" in user["user"]:
             self._ask_plugin(user["user"], cluster, Path(self._file_of(merged, user["name"])).parent)
+
+    def _address(self, name: Any, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
+        """The URL of the server. As with client-go, host:port alone will do: https where something speaks of TLS."""
+        address = str(cluster["server"])
+        if "@" in address:  # not quoted: it would stand in every error
+            raise ConfigError(
+                f"{self._where()}: the cluster {name!r} has a server with a user in its address; name a user"
+            )
+        if "://" not in address:
+            tls = any(cluster.get(field_) for field_ in _TLS) or any(user.get(field_) for field_ in _TLS)
+            address = f"{'https' if tls else 'http'}://{address}"
+        try:
+            url = urlsplit(address)
+            good = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+        except ValueError:
+            good = False
+        if not good:
+            raise ConfigError(
+                f"{self._where()}: the cluster {name!r} has the server {cluster['server']!r}, which is not an address "
+                "such as https://10.0.0.1:6443"
+            )
+        return address
 
     def _ask_plugin(self, user: dict[str, Any], cluster: dict[str, Any], folder: Path) -> None:
         """What a plugin gives becomes a plain token or certificate."""
@@ -172,7 +210,7 @@ class _Source:
     def _file_of(self, merged: dict[str, Any], user: str) -> str:
         """The file that a user of the merged kubeconfigs comes from."""
         for node in merged["users"]:
-            if getattr(node, "value", node).get("name") == user:
+            if _plain(node).get("name") == user:
                 return str(getattr(node, "path", None) or self.files[0])
         return self.files[0]
 
@@ -187,23 +225,35 @@ class _Source:
         provider = user.pop("auth-provider", None) or {}
         if not provider:
             return
+        told = provider.get("config") or {} if isinstance(provider, dict) else None
+        if not isinstance(told, dict):
+            raise ConfigError(f"{self._where()}: the user {name!r} has an auth-provider that is none")
         if provider.get("name") != "oidc":
             raise ConfigError(
                 f"{self._where()}: the user {name!r} has the auth-provider {provider.get('name')!r}; Kubernetes has "
                 "dropped all but oidc, use an exec plugin"
             )
         try:
-            self.tokens = oidc.current(provider.get("config") or {}, self.tokens, SystemClock().now())
+            settings = {key: str(value) for key, value in told.items() if value is not None}
+            self.tokens = oidc.current(settings, self.tokens, SystemClock().now())
         except ConfigError as error:
             raise ConfigError(f"{self._where()}: oidc: {error}") from None
         user["token"] = self.tokens.id_token
 
     def _named(self, merged: dict[str, Any], section: str, name: Any) -> dict[str, Any]:
-        for node in merged.get(section) or ():
-            entry: dict[str, Any] = getattr(node, "value", node)
-            if entry.get("name") == name:
-                return entry
-        known = ", ".join(repr(getattr(node, "value", node).get("name")) for node in merged.get(section) or ())
+        """The entry, whose content (under `user` among the users, and so on) is a mapping. Raises ConfigError."""
+        entries = [_plain(node) for node in merged.get(section) or ()]
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                raise ConfigError(f"{self._where()}: {section}[{number}] is no mapping with a name")
+        found: dict[str, Any] | None = next((entry for entry in entries if entry.get("name") == name), None)
+        if found is not None:
+            kind = section.removesuffix("s")
+            found[kind] = found.get(kind) or {}
+            if not isinstance(found[kind], dict):
+                raise ConfigError(f"{self._where()}: the {kind} {name!r} is no mapping")
+            return found
+        known = ", ".join(repr(entry.get("name")) for entry in entries)
         raise ConfigError(f"{self._where()}: no {name!r} among the {section}; there is {known or 'none'}")
 
     def _where(self) -> str:
@@ -256,7 +306,7 @@ def _pod_configuration(folder: Path) -> Any:
             token_filename=str(folder / "token"),
             cert_filename=str(folder / "ca.crt"),
         )
-    except (ConfigException, OSError) as error:
+    except (ConfigException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{folder}: the pod's service account cannot be used: {error}") from None
     return configuration
 
@@ -279,13 +329,49 @@ def _context(configuration: Any) -> ssl.SSLContext:
 
 
 def _proxy(host: str, configured: str | None) -> str | None:
-    """The kubeconfig's proxy, or the environment's (HTTPS_PROXY, NO_PROXY), read once. Raises ConfigError."""
+    """The kubeconfig's proxy, or the environment's (HTTPS_PROXY, NO_PROXY), read once. Raises ConfigError.
+
+    The environment's is for other machines alone, as for client-go (net/http, ProxyFromEnvironment).
+    """
     url = urlsplit(host)
     proxies: Mapping[str, str] = getproxies()
-    chosen = configured or (None if proxy_bypass(url.netloc) else proxies.get(url.scheme))
-    if chosen and urlsplit(chosen).scheme not in {"http", "https"}:
-        raise ConfigError(f"proxy {urlsplit(chosen).scheme}://…: only http and https proxies can be used")
+    passed_by = _is_this_machine(url.hostname or "") or proxy_bypass(url.netloc)
+    chosen = configured or (None if passed_by else proxies.get(url.scheme))
+    if not chosen:
+        return None
+    scheme = chosen.partition(":")[0]
+    if scheme not in {"http", "https"}:
+        raise ConfigError(f"proxy {scheme}://…: only http and https proxies can be used")
+    try:
+        told = urlsplit(chosen)
+        good = bool(told.hostname) and told.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(f"proxy {scheme}://…: that is not an address such as http://proxy.example:3128")
     return chosen
+
+
+def _is_this_machine(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(name).is_loopback
+    return name == "localhost"
+
+
+def _plain(node: Any) -> Any:
+    """An entry of merged kubeconfigs, without the note of the file that it comes from."""
+    return getattr(node, "value", node)
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """Raises ConfigError where there can be none: the disk is full, say. What cannot be removed is left."""
+    try:
+        held = tempfile.TemporaryDirectory(prefix="hpad-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigError(f"there is no room for a temporary folder: {error.strerror}") from None
+    with held as folder:
+        yield folder
 
 
 def _own_loop(coroutine: Coroutine[Any, Any, None]) -> None:

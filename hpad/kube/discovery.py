@@ -12,6 +12,7 @@ from hpad.kube.client import Client
 
 S = TypeVar("S")
 _AGAIN_S = 10.0  # how long an answer "no such kind" is believed
+_MOST_GROUPS = 1024  # that are remembered, most of which no server has: whoever writes HPAs may name any
 _AGGREGATED = ",".join(
     [f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")]
     + ["application/json"]
@@ -130,8 +131,12 @@ class Discovery:
         now = self._client.clock.monotonic()
         for name, kinds in {group: {}, **found}.items():
             if kinds is not None:
-                self._known[name] = kinds
+                self._known[name] = _spelled(kinds)
+                self._asked.pop(name, None)
                 self._asked[name] = now
+        for oldest in list(self._asked)[:-_MOST_GROUPS]:
+            del self._asked[oldest]
+            self._known.pop(oldest, None)
 
     async def _all(self, *, core: bool) -> dict[str, dict[str, Found] | None] | None:
         """All groups (or the core group) of aggregated discovery; None where the server has no such thing.
@@ -201,6 +206,11 @@ def _kinds_of(group: _AggregatedGroup) -> dict[str, Found] | None:
             scaled = any(each.subresource == "scale" for each in entry.subresources)
             kinds.setdefault(kind, Found(resource, entry.scope == "Namespaced", scaled))
     return kinds
+
+
+def _spelled(kinds: dict[str, Found]) -> dict[str, Found]:
+    """With each kind in lower case as well: the REST mappers of Kubernetes know it by that name, too."""
+    return {**{kind.lower(): found for kind, found in kinds.items()}, **kinds}
 
 
 def group_of(api_version: str) -> str:

@@ -4,15 +4,20 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import aiohttp
 import msgspec
 
 CERTIFICATE = "Certificate"
 CUT = "Cut"
+STALE = "Stale"
+TOO_LARGE = "TooLarge"
 NO_RESOURCE = "the server could not find the requested resource"
+
+_LONGEST = 1 << 31  # seconds; a number of any size can stand in JSON
 
 # What Kubernetes clients say where the answer is no Status object, by HTTP status code.
 _UNEXPLAINED = {
@@ -73,9 +78,14 @@ class ApiError(Exception):
         return self.status == 410
 
     @property
+    def stale(self) -> bool:
+        """Not an answer: what is known of the cluster is too old to decide on, so that nothing was asked."""
+        return self.status == 0 and self.reason == STALE
+
+    @property
     def passing(self) -> bool:
         """Whether the same request may succeed later: no answer, too many requests, or the server's own failure."""
-        return self.status in {0, 408, 429} or self.status >= 500
+        return (self.status in {0, 408, 429} and self.reason != TOO_LARGE) or self.status >= 500
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -107,7 +117,7 @@ def from_answer(code: int, body: bytes, headers: Mapping[str, str], request: str
         return _unexplained(code, body, after, request)
     details = status.details
     if after is None and details is not None and details.retry_after_seconds is not None:
-        after = float(details.retry_after_seconds)
+        after = float(min(details.retry_after_seconds, _LONGEST))
     return ApiError(status.code or code, status.reason, status.message, after)
 
 
@@ -152,25 +162,52 @@ def _spoken(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+_Say = Callable[[str, Any], str]
+_FOREIGN: tuple[tuple[type[Exception], str, _Say], ...] = (
+    (TimeoutError, "Timeout", lambda server, _: f"{server} did not answer in time"),
+    (
+        aiohttp.ClientConnectorCertificateError,
+        CERTIFICATE,
+        lambda server, error: f"{server}: the certificate is not accepted: {error.certificate_error}",
+    ),
+    (
+        aiohttp.ClientConnectorSSLError,
+        CERTIFICATE,
+        lambda server, error: f"{server}: no TLS connection: {error.os_error}",
+    ),
+    (
+        aiohttp.ClientConnectorError,
+        "Connection",
+        lambda server, error: f"{server} cannot be reached: {_spoken(error.os_error)}",
+    ),
+    (  # asked of whoever looks names up: a label that is empty, or too long
+        UnicodeError,
+        "Connection",
+        lambda server, _: f"{server} cannot be reached: that is no name of a host",
+    ),
+    (
+        aiohttp.ClientHttpProxyError,
+        "Proxy",
+        lambda server, error: f"the proxy before {server} answered {error.status} {error.message}",
+    ),
+    (aiohttp.ServerDisconnectedError, CUT, lambda server, _: f"{server} closed the connection without an answer"),
+    (  # TLS 1.3: the server looks at our certificate after the handshake
+        ssl.SSLError,
+        CERTIFICATE,
+        lambda server, error: f"{server}: the TLS connection was refused: {error.reason}",
+    ),
+    # no room for one more thread, in which names are looked up
+    (RuntimeError, "Connection", lambda server, error: f"{server} cannot be asked: {error}"),
+    (Exception, CUT, lambda server, error: f"the answer of {server} broke off ({type(error).__name__})"),
+)
+"""What each foreign exception is here, the first that fits: its reason, and what to say of it."""
+
+
 @contextmanager
 def border(server: str) -> Iterator[None]:
     """Let no foreign exception through: those of HTTP, TLS and sockets become ApiError(status=0)."""
     try:
         yield
-    except TimeoutError as error:
-        raise ApiError(0, "Timeout", f"{server} did not answer in time") from error
-    except aiohttp.ClientConnectorCertificateError as error:
-        cause = error.certificate_error
-        raise ApiError(0, CERTIFICATE, f"{server}: the certificate is not accepted: {cause}") from error
-    except aiohttp.ClientConnectorSSLError as error:
-        raise ApiError(0, CERTIFICATE, f"{server}: no TLS connection: {error.os_error}") from error
-    except aiohttp.ClientConnectorError as error:
-        raise ApiError(0, "Connection", f"{server} cannot be reached: {_spoken(error.os_error)}") from error
-    except aiohttp.ClientHttpProxyError as error:
-        raise ApiError(0, "Proxy", f"the proxy before {server} answered {error.status} {error.message}") from error
-    except aiohttp.ServerDisconnectedError as error:
-        raise ApiError(0, CUT, f"{server} closed the connection without an answer") from error
-    except ssl.SSLError as error:  # TLS 1.3: the server looks at our certificate after the handshake
-        raise ApiError(0, CERTIFICATE, f"{server}: the TLS connection was refused: {error.reason}") from error
-    except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-        raise ApiError(0, CUT, f"the answer of {server} broke off ({type(error).__name__})") from error
+    except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, UnicodeError, RuntimeError) as error:
+        reason, say = next((reason, say) for kind, reason, say in _FOREIGN if isinstance(error, kind))
+        raise ApiError(0, reason, say(server, error)) from error

@@ -30,12 +30,14 @@ _ABSENCES = 2  # times in a row that nobody answered: who answers next may remem
 class Kind(Generic[T]):
     """What a cache holds: the resource, how its objects are read, and where a value keeps its resourceVersion.
 
-    `version` is None for values that do not carry one; those cannot be `offer`ed to the cache.
+    `version` is None for values that do not carry one; those cannot be `offer`ed to the cache. `absent` is what to say
+    of a server that does not have the resource, where that is no matter of course.
     """
 
     resource: paths.Resource
     decode: codec.Decode[T]
     version: Callable[[T], str] | None = None
+    absent: str = ""
 
 
 class Sink(Protocol[T_contra]):
@@ -85,14 +87,17 @@ class Feed(Generic[T]):
         self._clock = client.clock
         self._decode = kind.decode
         self._resource = str(kind.resource)
+        self._absent = kind.absent
         self._path = kind.resource.collection(namespace)
         self._params = params
         self._pace = pace
         self._streams = True
         self._stumbled = False
         self._refusals = self._absences = 0
+        self._in_vain = 0
         self._backoff = watch.Backoff(pace.first, pace.last)
-        self._log = structlog.get_logger("hpad.kube").bind(resource=self._resource, namespace=namespace)
+        self._relisting = watch.Backoff(pace.first, pace.last)
+        self._log = structlog.get_logger("hpad.kube", resource=self._resource, namespace=namespace)
 
     async def run(self) -> None:
         """List and watch; where the watch's version has expired, list again, and so on for ever."""
@@ -103,7 +108,20 @@ class Feed(Generic[T]):
                 await self._wait(error)
                 continue
             self._well()
+            began = self._clock.monotonic()
             await self._follow(version)
+            await self._breathe(self._clock.monotonic() - began)
+
+    async def _breathe(self, lasted: float) -> None:
+        """The list that a lost watch calls for comes at once; lists that no watch can go on from, less and less often.
+
+        A server whose watches expire as soon as they begin would be asked for nothing but lists, without a pause.
+        """
+        self._in_vain = 0 if lasted >= self._pace.last else self._in_vain + 1
+        if self._in_vain == 0:
+            self._relisting.reset()
+        elif self._in_vain > 1:
+            await self._clock.sleep(self._relisting.next())
 
     async def _follow(self, version: str) -> None:
         """Watch from `version` on, again and again, until that leads nowhere and only a list can help."""
@@ -169,12 +187,14 @@ class Feed(Generic[T]):
             await self._clock.sleep(self._backoff.next())
 
     async def _wait(self, error: errors.ApiError) -> None:
+        said = f"{self._absent} ({error})" if error.not_found and self._absent else str(error)
         if not self.failing:
-            self._log.warning("cannot be followed", error=str(error), status=error.status)
+            say = self._log.warning if said == str(error) else self._log.error
+            say("cannot be followed", error=said, status=error.status)
         self.failing = True
         if error.status in _REFUSED and not self.synced:
             self._cache.refused.set()
-        self._cache.trouble = f"{self._resource}: {error}"
+        self._cache.trouble = f"{self._resource}: {said}"
         await self._clock.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, self._pace.last)))
 
     def _well(self) -> None:

@@ -29,7 +29,7 @@ async def greet(client: Client) -> Greeting:
     headers = {"Accept": "application/json", **await client.config.identity.headers(client.clock)}
     limits = aiohttp.ClientTimeout(total=_SECONDS)
     async with client._answer("GET", "/version", None, headers, None, limits) as answer:
-        body, date = await answer.read(), answer.headers.get("Date")
+        body, date = await client._body(answer, "GET", "/version"), answer.headers.get("Date")
     try:
         version = msgspec.json.decode(body, type=_Version).git_version
     except msgspec.MsgspecError:
@@ -40,5 +40,5 @@ async def greet(client: Client) -> Greeting:
 def _moment(text: str | None) -> datetime | None:
     try:
         return parsedate_to_datetime(text).astimezone(UTC) if text is not None else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

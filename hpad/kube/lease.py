@@ -10,16 +10,16 @@ in time; a request that a leader sent while it led can still reach the API serve
 """
 
 import asyncio
-import contextlib
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
+from hpad.clock import Moment
 from hpad.kube import correlate, errors, paths
 from hpad.kube.client import Client
 from hpad.kube.recorder import Recorder
@@ -47,13 +47,6 @@ class Seen(NamedTuple):
     spec: Object
     terms: Terms
     at: float
-
-
-class Moment(NamedTuple):
-    """A point in time by both clocks."""
-
-    monotonic: float
-    wall: datetime
 
 
 def seen(before: Seen | None, spec: Object, now: float) -> Seen:
@@ -107,31 +100,84 @@ def identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
+class Requests:
+    """Requests about Leases, which neither we nor the server follow for longer than half the renew deadline."""
+
+    def __init__(self, client: Client, election: Election) -> None:
+        self._client = client
+        self._patience = election.renew_deadline.total_seconds() / 2
+        self._limit = {"timeout": duration.write(election.renew_deadline / 2)}
+
+    async def send(
+        self, method: str, path: str, body: Object | None = None, params: Mapping[str, str] | None = None
+    ) -> bytes:
+        """The answer, however often the client retries; raises errors.ApiError."""
+        data = None if body is None else msgspec.json.encode(body)
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._client.request(
+                    method, path, params={**self._limit, **(params or {})}, body=data, timeout=self._patience
+                )
+        except TimeoutError as error:
+            text = f"{method} of {path} was not answered within {self._patience:g} s"
+            raise errors.ApiError(0, "Timeout", text) from error
+
+    async def lease(self, method: str, path: str, body: Object | None = None) -> Object:
+        """The Lease that was read or written; raises errors.ApiError."""
+        answer = await self.send(method, path, body)
+        try:
+            return decoded(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise errors.ApiError(0, "BadAnswer", f"the answer is no Lease: {error}") from error
+
+
+def announce(recorder: Recorder | None, lease: Object | None, message: str) -> None:
+    """An event on a Lease, as client-go's electors make them; best effort."""
+    if recorder is None or lease is None:
+        return
+    meta = lease["metadata"]
+    about = correlate.About(
+        LEASES.kind,
+        str(meta.get("namespace", "")),
+        str(meta.get("name", "")),
+        str(meta.get("uid", "")),
+        API_VERSION,
+        str(meta.get("resourceVersion", "")),
+    )
+    recorder.note(about, Event(NORMAL, "LeaderElection", message))
+
+
 class Elector:
     """One candidate's view of one Lease. Each attempt is one request for the leader, four at most.
 
     A renewal is written at once on top of what was written last; only where that fails the Lease is read first. A Lease
     that vanishes while another holds it is respected as if it were still there. `slow` counts the renewals that
-    needed a reading.
+    needed a reading. Several may share an identity (and then hold the Lease together).
     """
 
     def __init__(self, client: Client, election: Election, *, identity: str, recorder: Recorder | None = None) -> None:
         self.key = Key(election.namespace, election.name)
         self.identity = identity
         self.slow = 0
-        self._client = client
+        self.proof: Moment | None = None
+        """A moment at which the Lease, as we know it now, had not been written yet; None where we know of none."""
+        self._requests = Requests(client, election)
         self._clock = client.clock
         self._election = election
         self._recorder = recorder
-        self._patience = election.renew_deadline.total_seconds() / 2
         self._object: Object | None = None
         self._seen: Seen | None = None
-        self._log = structlog.get_logger("hpad.election").bind(lease=str(self.key))
+        self._looked: Moment | None = None
+        self._log = structlog.get_logger("hpad.election", lease=str(self.key))
 
     @property
     def holder(self) -> str:
         """Whom the Lease named when it was last seen; "" for nobody."""
         return (self._seen.terms.holder_identity if self._seen is not None else None) or ""
+
+    def is_anothers(self) -> bool:
+        """Whether the Lease, as it was last seen, is somebody else's and still counts."""
+        return respected(self._seen, self.identity, self._election, self._clock.monotonic())
 
     async def attempt(self) -> Moment | None:
         """Acquire or renew the Lease, once: the moment before the request that made it ours was sent.
@@ -145,7 +191,7 @@ class Elector:
                 self.slow += 1
                 self._log.debug("renewal refused; looking", error=str(error))
         await self._look()
-        if self._is_anothers():
+        if self.is_anothers():
             return None
         try:
             return await self._claim()
@@ -153,7 +199,7 @@ class Elector:
             if error.status != 409:
                 raise
             await self._look()  # another candidate was faster
-            if self._is_anothers():
+            if self.is_anothers():
                 return None
             raise
 
@@ -169,34 +215,30 @@ class Elector:
 
     def announce(self, text: str) -> None:
         """An event on the Lease: "<identity> became leader"; best effort."""
-        if self._recorder is not None and self._object is not None:
-            meta = self._object["metadata"]
-            about = correlate.About(
-                LEASES.kind,
-                self.key.namespace,
-                self.key.name,
-                str(meta.get("uid", "")),
-                API_VERSION,
-                str(meta.get("resourceVersion", "")),
-            )
-            self._recorder.note(about, Event(NORMAL, "LeaderElection", f"{self.identity} {text}"))
+        announce(self._recorder, self._object, f"{self.identity} {text}")
 
-    def _is_anothers(self) -> bool:
-        return respected(self._seen, self.identity, self._election, self._clock.monotonic())
+    async def look(self) -> bool:
+        """Read the Lease: whether it is ours. Raises errors.ApiError."""
+        await self._look()
+        return self._object is not None and self.holder == self.identity
 
     async def _look(self) -> None:
+        began = Moment.now(self._clock)
         try:
-            found = await self._request("GET", LEASES.object(self.key))
+            found = await self._requests.lease("GET", LEASES.object(self.key))
         except errors.ApiError as error:
             if not error.not_found:
                 raise
             self._object = None
         else:
-            self._seen = seen(self._seen, found["spec"], self._clock.monotonic())
+            before, self._seen = self._seen, seen(self._seen, found["spec"], self._clock.monotonic())
+            if self._seen is not before:
+                self.proof = self._looked
             self._object = found
+        self._looked = began
 
     async def _claim(self) -> Moment:
-        began = Moment(self._clock.monotonic(), self._clock.now())
+        began = Moment.now(self._clock)
         spec = claimed(self._object and self._object["spec"], self.identity, self._election, began.wall)
         await self._write(spec, began.monotonic)
         return began
@@ -213,32 +255,13 @@ class Elector:
         else:
             head, method, path = self._object["metadata"], "PUT", LEASES.object(self.key)
         lease = {"kind": LEASES.kind, "apiVersion": API_VERSION, "metadata": head, "spec": spec}
-        written = await self._request(method, path, lease)
+        began = Moment.now(self._clock)
+        written = await self._requests.lease(method, path, lease)
         if written["spec"].get("holderIdentity", "") != spec["holderIdentity"]:
             raise errors.ApiError(0, "BadAnswer", f"the server took our Lease but answered {written['spec']}")
         self._seen = seen(None, written["spec"], now)
         self._object = written
-
-    async def _request(self, method: str, path: str, lease: Object | None = None) -> Object:
-        """One request, which neither we nor the server follow for longer than half the renew deadline."""
-        body = None if lease is None else msgspec.json.encode(lease)
-        limit = {"timeout": duration.write(self._election.renew_deadline / 2)}
-        async with self._bounded(method):
-            answer = await self._client.request(method, path, params=limit, body=body, timeout=self._patience)
-        try:
-            return _decoded(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise errors.ApiError(0, "BadAnswer", f"the answer is no Lease: {error}") from error
-
-    @contextlib.asynccontextmanager
-    async def _bounded(self, method: str) -> AsyncIterator[None]:
-        """However often the client retries."""
-        try:
-            async with asyncio.timeout(self._patience):
-                yield
-        except TimeoutError as error:
-            text = f"{method} of the Lease {self.key} was not answered within {self._patience:g} s"
-            raise errors.ApiError(0, "Timeout", text) from error
+        self.proof = self._looked = began
 
 
 class _Lease(msgspec.Struct):
@@ -246,8 +269,8 @@ class _Lease(msgspec.Struct):
     spec: Object = {}
 
 
-def _decoded(answer: bytes) -> Object:
-    """The whole object, once it is known to have the parts used here."""
+def decoded(answer: bytes) -> Object:
+    """The whole object, once it is known to have the parts used here. Raises what msgspec does."""
     msgspec.json.decode(answer, type=_Lease)
     found: Object = msgspec.json.decode(answer)
     return {**found, "spec": found.get("spec", {})}

@@ -5,7 +5,6 @@ blocks; nothing of it puts a token into a text.
 """
 
 import base64
-import binascii
 import ssl
 import urllib.error
 import urllib.request
@@ -50,13 +49,13 @@ class Tokens:
 
     @property
     def expires(self) -> datetime | None:
-        """When the id-token ends; None where it does not say (or cannot be read)."""
+        """When the id-token ends; None where it does not say (or cannot be read, or names no year of ours)."""
         parts = self.id_token.split(".")
         try:
             claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=="), type=_Claims)
-        except (IndexError, binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return datetime.fromtimestamp(claims.exp, UTC) if claims.exp is not None else None
+        except (IndexError, ValueError, OverflowError, OSError, RecursionError):
             return None
-        return datetime.fromtimestamp(claims.exp, UTC) if claims.exp is not None else None
 
     def good(self, now: datetime) -> bool:
         expires = self.expires

@@ -1,6 +1,5 @@
-"""Paths of the Kubernetes API: writing them, and naming the resource that one of them stands for."""
+"""Paths of the Kubernetes API: writing them, and naming what one of them asks for."""
 
-import functools
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -43,32 +42,17 @@ STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
 
 
-class Template(NamedTuple):
-    """What a path asks for, without names: few distinct values, so that requests can be counted by it."""
+def described(method: str, path: str) -> str:
+    """`get deployments.apps web`, as Kubernetes clients end the text of an unexplained error.
 
-    text: str
-    resource: str
-    named: str
-
-    def described(self, method: str) -> str:
-        """`get deployments.apps web`, as Kubernetes clients end the text of an unexplained error."""
-        return " ".join(filter(None, (method.lower(), self.resource, self.named))) if self.resource else ""
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def template(path: str) -> Template:
-    """`/api/v1/namespaces/a/pods/b/status` -> `/api/v1/namespaces/{namespace}/pods/{name}/status`.
-
-    Paths outside /api and /apis stand for themselves.
+    "" for a path that asks for no resource.
     """
     parts = path.strip("/").split("/")
     roots = {"api": 2, "apis": 3}.get(parts[0], len(parts))
-    group = parts[1] if parts[0] == "apis" and len(parts) > 1 else ""
-    root, rest = parts[:roots], parts[roots:]
+    group, rest = parts[1] if parts[0] == "apis" and len(parts) > 1 else "", parts[roots:]
     if len(rest) >= 3 and rest[0] == "namespaces":
-        root, rest = [*root, "namespaces", "{namespace}"], rest[2:]
+        rest = rest[2:]
     if not rest:
-        return Template("/" + "/".join(root), "", "")
-    named = rest[1] if len(rest) > 1 else ""
-    text = "/".join([*root, rest[0], *(["{name}"] if named else []), *rest[2:]])
-    return Template(f"/{text}", f"{rest[0]}.{group}" if group else rest[0], named)
+        return ""
+    resource = f"{rest[0]}.{group}" if group else rest[0]
+    return " ".join(filter(None, (method.lower(), resource, *rest[1:2])))

@@ -65,13 +65,15 @@ def ask(spec: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path, patie
     if spec.get("provideClusterInfo"):
         told["cluster"] = _cluster(cluster, folder)
     info = {"apiVersion": version, "kind": "ExecCredential", "spec": told}
-    more = {each["name"]: str(each["value"]) for each in spec.get("env") or ()}
+    more = {str(each["name"]): str(each["value"]) for each in spec.get("env") or ()}
     environ = {**os.environ, **more, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
     program = str(folder / command) if os.sep in command else command
     return _read(command, version, _run([program, *map(str, spec.get("args") or ())], environ, patience, spec))
 
 
 def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
+    if not isinstance(spec, Mapping):
+        raise ConfigError("exec: it is no mapping with a command")
     version, command = spec.get("apiVersion"), spec.get("command")
     if version not in VERSIONS:
         raise ConfigError(f"exec: apiVersion {version!r} is none of {', '.join(VERSIONS)}")
@@ -79,6 +81,11 @@ def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
         raise ConfigError("exec: there is no command")
     if spec.get("interactiveMode") == "Always":
         raise ConfigError(f"exec: {command} wants to talk to somebody (interactiveMode: Always); nobody is there")
+    if not isinstance(spec.get("args") or [], list):
+        raise ConfigError("exec: args is no list")
+    env = spec.get("env") or []
+    if not isinstance(env, list) or not all(isinstance(each, Mapping) and {"name", "value"} <= {*each} for each in env):
+        raise ConfigError("exec: env is no list of variables with a name and a value each")
     return version, command
 
 
@@ -106,6 +113,8 @@ def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: 
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"exec: {command[0]} gave nothing within {patience:g} seconds") from None
+    except ValueError as error:  # a zero byte, say
+        raise ConfigError(f"exec: {command[0]} cannot be run: {error}") from None
     except OSError as error:
         hint = f"; {spec['installHint']}" if spec.get("installHint") else ""
         raise ConfigError(f"exec: {command[0]} cannot be run: {error.strerror}{hint}") from None

@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from hpad.kube import codec, paths
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.watch import Pace
+from hpad.model.key import Key
 from hpad.model.pod import Pod
 from hpad.model.selector import Operator, Requirement, Selector
 
@@ -35,6 +38,21 @@ class Index:
             for place in _places(new):
                 self._labels.setdefault(place, {})[new.name] = new
 
+    def shared(self, pod: Pod) -> Mapping[str, str]:
+        """The pod's labels, as one of its kind has them already, or made of what others have of them.
+
+        Replicas of a template are found by the label that the fewest pods carry. What only pods hold goes with them,
+        unlike what a cache of texts would keep of each template there ever was.
+        """
+        found = {place: bucket for place in _places(pod) if (bucket := self._labels.get(place))}
+        if not found:
+            return pod.labels
+        mate = _any(min(found.values(), key=len))
+        if mate.labels == pod.labels:
+            return mate.labels
+        values = {key: _any(bucket).labels[key] for (_, key, _), bucket in found.items()}
+        return {**pod.labels, **values}
+
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
         """The pods of the namespace that match, in the order of their names."""
         found = [pod for pod in self._candidates(namespace, selector) if selector.matches(pod.labels)]
@@ -56,7 +74,7 @@ class Index:
 
 
 class PodCache(Cache[Pod]):
-    """All pods."""
+    """All pods. Those of one template share one label set, for as long as any of them is there."""
 
     def __init__(
         self,
@@ -67,16 +85,27 @@ class PodCache(Cache[Pod]):
         pace: Pace | None = None,
     ) -> None:
         super().__init__(client, POD, namespaces=namespaces, params=params, pace=pace)
-        self._index = Index()
-        self.subscribe(lambda key, old, new: self._index.replace(old, new))
+        self._labels = Index()
+
+    def put(self, key: Key, value: Pod, version: str, *, listed: bool = False) -> None:
+        held = self.get(key)
+        labels = held.labels if held is not None and held.labels == value.labels else self._labels.shared(value)
+        super().put(key, msgspec.structs.replace(value, labels=labels), version, listed=listed)
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
         """The namespace's pods that match, in the order of their names; no other pod is looked at."""
-        return self._index.select(namespace, selector)
+        return self._labels.select(namespace, selector)
+
+    def _index(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        self._labels.replace(old, new)
 
 
 def _places(pod: Pod) -> list[tuple[str, str, str]]:
     return [(pod.namespace, key, value) for key, value in pod.labels.items() if key not in _UNIQUE]
+
+
+def _any(bucket: _Bucket) -> Pod:
+    return next(iter(bucket.values()))
 
 
 def _take_out(buckets: dict[K, _Bucket], place: K, name: str) -> None:

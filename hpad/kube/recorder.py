@@ -40,22 +40,33 @@ class Recorder:
         self._filled = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
-        self._log = structlog.get_logger("hpad.kube").bind(component=component)
+        self._full = False
+        self._log = structlog.get_logger("hpad.kube", component=component)
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
-        """Take an event about an HPA; where too many events wait already, the oldest of them is dropped."""
-        meta = hpa.metadata
-        about = correlate.About(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
-        self.note(about, event)
+        """Take an event about an HPA; where too many wait already it is dropped, as client-go drops it."""
+        self.note(_about(hpa), event)
 
     def note(self, about: correlate.About, event: Event) -> None:
         """Take an event about any object."""
         if len(self._queue) >= _QUEUED:
-            self._queue.popleft()
             self.dropped += 1
+            self._say_full()
+            return
+        self._full = False
         self._queue.append(_Waiting(about, event, self._clock.now()))
         self._written.clear()
         self._filled.set()
+
+    def forget(self, hpa: HorizontalPodAutoscaler) -> None:
+        """The HPA is gone: nothing more will be told of it, so no count of its events needs to be known."""
+        self._correlator.forget(_about(hpa))
+
+    def _say_full(self) -> None:
+        """Once, until there is room again."""
+        if not self._full:
+            self._full = True
+            self._log.warning("too many events wait for the API server: new ones are dropped", waiting=_QUEUED)
 
     async def flush(self) -> None:
         """Wait until everything recorded so far has been written or given up."""
@@ -66,9 +77,16 @@ class Recorder:
         while True:
             await self._filled.wait()
             while self._queue:
-                await self._handle(self._queue.popleft())
+                await self._try(self._queue.popleft())
             self._filled.clear()
             self._written.set()
+
+    async def _try(self, waiting: _Waiting) -> None:
+        try:
+            await self._handle(waiting)
+        except Exception as error:  # noqa: BLE001  # one event must not end the caches
+            self.dropped += 1
+            self._log.error("bug: an event cannot be written", error=repr(error), reason=waiting.event.reason)
 
     async def _handle(self, waiting: _Waiting) -> None:
         event = waiting.event
@@ -100,6 +118,11 @@ class Recorder:
                     raise
         body = msgspec.json.encode(created(event, self._component))
         await self._client.request("POST", paths.EVENTS.collection(key.namespace), body=body)
+
+
+def _about(hpa: HorizontalPodAutoscaler) -> correlate.About:
+    meta = hpa.metadata
+    return correlate.About(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
 
 
 def created(event: correlate.Occurrence, component: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ WATCHED = (
 )
 """The built-in kinds with a scale subresource."""
 
+_SPELLED = {kind.resource.kind.lower(): kind.resource.kind for kind in WATCHED}
 _SCALE = msgspec.json.Decoder(Scale)
 
 
@@ -49,12 +50,15 @@ class Scales:
 
         Raises ApiError, its message Kubernetes' own.
         """
+        return self.peek(namespace, ref) or await self.fresh(namespace, ref)
+
+    def peek(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
+        """The scale of a target as its watched object has it; None where that is not known, or too old."""
         cache = self._cache(ref)
-        if cache is not None and self._trusted(cache, namespace):
-            target = cache.get(Key(namespace, ref.name))
-            if target is not None:
-                return from_target(target)
-        return await self.fresh(namespace, ref)
+        if cache is None or not self._trusted(cache, namespace):
+            return None
+        target = cache.get(Key(namespace, ref.name))
+        return None if target is None else from_target(target)
 
     async def fresh(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         """The scale as the API server has it now; raises ApiError."""
@@ -81,7 +85,8 @@ class Scales:
         return cache.covers(namespace) and cache.staleness(now, namespace) <= self._max_staleness
 
     def _cache(self, ref: CrossVersionObjectReference) -> Cache[Target] | None:
-        return self._caches.get((discovery.group_of(ref.api_version), ref.kind))
+        """None as well where the reference names no group at all: whoever asks the server for it learns that."""
+        return self._caches.get(watched(ref))
 
     async def _path(self, namespace: str, ref: CrossVersionObjectReference) -> str:
         cache = self._cache(ref)
@@ -97,6 +102,11 @@ class Scales:
         if cache is not None and held is not None and held.uid == scale.metadata.get("uid", held.uid):
             cache.offer(key, _updated(held, scale))
         return scale
+
+
+def watched(ref: CrossVersionObjectReference) -> tuple[str, str]:
+    """Group and kind under which a target is watched, if it is; as with Kubernetes the kind may be in lower case."""
+    return ref.api_version.rpartition("/")[0], _SPELLED.get(ref.kind, ref.kind)
 
 
 def from_target(target: Target) -> Scale:
@@ -116,22 +126,35 @@ def from_target(target: Target) -> Scale:
 
 
 def decode(body: bytes) -> Scale:
-    """A Scale from the wire; raises ApiError where it is none, or its selector cannot be parsed."""
+    """A Scale from the wire, its selector in canonical text.
+
+    Raises ApiError where it is none, or where its selector is none that a LabelSelector can say: the clients of
+    Kubernetes turn it into one, and back.
+    """
     try:
         scale = _SCALE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no Scale: {error}") from error
+    status = msgspec.structs.replace(scale.status, selector=_canonical(scale.status.selector))
+    return msgspec.structs.replace(scale, status=status)
+
+
+def _canonical(text: str) -> str:
+    if not text:
+        return text
     try:
-        selector.parse(scale.status.selector)
+        parsed = selector.parse(text)
     except selector.SelectorError as error:
-        text = scale.status.selector
-        raise errors.ApiError(
-            500,
-            "BadSelector",
-            "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
-            f'failed to parse target selector: couldn\'t parse the selector string "{text}": {error}',
-        ) from error
-    return scale
+        raise _unconvertible(f'couldn\'t parse the selector string "{text}": {error}') from error
+    try:
+        return str(selector.from_object(selector.to_object(parsed)))
+    except selector.SelectorError as error:
+        raise _unconvertible(str(error)) from error
+
+
+def _unconvertible(why: str) -> errors.ApiError:
+    what = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
+    return errors.ApiError(500, "BadSelector", f"{what}: failed to parse target selector: {why}")
 
 
 def _updated(target: Target, scale: Scale) -> Target:

@@ -7,7 +7,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -65,11 +65,12 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             hpa = msgspec.structs.replace(hpa, spec=step.spec)
         view = View(
             hpa=hpa,
-            now=step.time.astimezone(UTC),
+            now=_moment(step, where),
             tunables=tunables,
             history=history,
             scale=step.scale,
             scale_error=step.scale_error,
+            stale=step.stale,
             pods=step.selected(),
             rivals=step.rivalling(others),
             terms=step.agreed,
@@ -114,6 +115,14 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise ReplayError(f"{shown}: {error}") from error
     if empty:
         raise ReplayError(f"{shown}: holds no scenario")
+
+
+def _moment(step: Step, where: str) -> datetime:
+    """The step's time in UTC, for which there may be no date."""
+    try:
+        return step.time.astimezone(UTC)
+    except OverflowError as error:
+        raise SnapshotError(f"{where}.time: {step.time.isoformat()} is out of range: {error}") from error
 
 
 def agrees(ours: Any, expected: Any) -> bool:

@@ -60,6 +60,27 @@ class _Held:
     file: str
 
 
+class FolderError(ValueError):
+    """A folder of manifests that cannot be one; the message says why."""
+
+
+def check(path: Path, *, may_come: bool) -> None:
+    """Raise FolderError where there is no folder. Blocks.
+
+    `may_come`: somebody else may yet make it, as a sidecar of the same pod does with the first copy of a repository;
+    then only what is there and is no folder is an error, and a Folder waits for the rest.
+    """
+    try:
+        there = path.exists()
+        if path.is_dir() or (may_come and not there):
+            return
+    except OSError as error:
+        raise FolderError(f"manifests: {path} cannot be looked at: {error.strerror}") from None
+    if there:
+        raise FolderError(f"manifests: {path} is not a folder")
+    raise FolderError(f"manifests: there is no folder {path}: create it (it may be empty), or name another")
+
+
 class Folder:
     """The HPAs of all manifests directly in a folder, kept up to date by `run`, which looks every `poll_seconds`.
 

@@ -108,8 +108,9 @@ def _constructed(loader: Loader, node: yaml.Node) -> Any:
 
 
 def duplicates(node: yaml.Node) -> Iterator[FieldError]:
-    """The fields that are given twice; the later one counts. An anchor's node is looked at once, however often used."""
-    return _duplicates(node, "", set())
+    """The fields that are given twice or more, each once; the last one counts. An anchor's node is looked at once,
+    however often used."""
+    return iter(dict.fromkeys(_duplicates(node, "", set())))
 
 
 def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[FieldError]:

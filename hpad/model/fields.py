@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.model.quantity import Quantity
+from hpad.model.quoting import quoted
 
 REQUIRED: Final = "FieldValueRequired"
 INVALID: Final = "FieldValueInvalid"
@@ -83,25 +84,3 @@ def _outline(value: Any) -> str:
     if isinstance(value, list):
         return "[…]" if value else "[]"
     return shown(value)
-
-
-_ESCAPES: Final = {
-    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f",
-    "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
-}  # fmt: skip
-
-
-def quoted(text: str) -> str:
-    """A string as Go's `%q` quotes it."""
-    return f'"{"".join(map(_escaped, text))}"' if not text.isalnum() else f'"{text}"'
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable():
-        return character
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

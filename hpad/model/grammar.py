@@ -8,6 +8,7 @@ from typing import Final
 
 from hpad.model import labels as syntax
 from hpad.model import requirement
+from hpad.model.quoting import quoted
 from hpad.model.requirement import Operator, Requirement, SelectorError
 
 
@@ -74,7 +75,7 @@ def _parse_requirement(tokens: _Tokens) -> Requirement:
     if not tokens.is_word(key):
         raise _unexpected(key, "identifier")
     if faults := syntax.key_faults(key):
-        raise SelectorError(requirement.invalid("<nil>", requirement.quoted(key), faults))
+        raise SelectorError(requirement.invalid("<nil>", quoted(key), faults))
     if negated:
         return requirement.checked(key, Operator.DOES_NOT_EXIST, ())
     if tokens.peek() in {"", ","}:

@@ -83,12 +83,12 @@ class Quantity:
         more than 400 digits.
         """
         if isinstance(text, str):
-            return _parse(text)
+            return parsed(text)
         if isinstance(text, bool) or not isinstance(text, int | float):
             raise QuantityError(_FORMAT_ERROR)
         if isinstance(text, int) and abs(text) >= 10**_MAX_DIGITS:
             raise QuantityError(_NUMERIC_ERROR)
-        return _parse(repr(text))
+        return parsed(repr(text))
 
     @classmethod
     def from_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
@@ -178,7 +178,8 @@ def parse_milli(text: str | bytes) -> int:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _parse(text: str) -> Quantity:
+def parsed(text: str) -> Quantity:
+    """What `Quantity.parse` makes of a text, remembered; raises QuantityError."""
     return Quantity(*_read(text))
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from hpad.model import labels as syntax
+from hpad.model.quoting import quoted
 
 
 class SelectorError(ValueError):
@@ -136,25 +137,3 @@ def _listed(values: Sequence[str]) -> str:
     """A list as Go writes it in JSON; an empty one is null."""
     text = msgspec.json.encode(values).decode() if values else "null"
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-_ESCAPES: Final = {
-    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f",
-    "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
-}  # fmt: skip
-
-
-def quoted(text: str) -> str:
-    """A string as Go's `%q` quotes it."""
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable():
-        return character
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -4,6 +4,7 @@ Canonical text and messages are those of the Kubernetes API: "Labels and Selecto
 """
 
 import functools
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 import msgspec
 
 from hpad.model import grammar, requirement
+from hpad.model.quoting import quoted
 from hpad.model.requirement import Operator, Requirement, SelectorError
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "from_object",
     "go_plus_v",
     "parse",
+    "to_object",
 ]
 
 _EXACT: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})
@@ -34,9 +37,11 @@ _OBJECT_OPERATORS: Final = {
     "Exists": Operator.EXISTS,
     "DoesNotExist": Operator.DOES_NOT_EXIST,
 }
+_NAMED: Final = {operator: name for name, operator in _OBJECT_OPERATORS.items()}
+_ORDERING: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Selector:
     """All of its requirements together, sorted by key; one that is not selectable matches nothing."""
 
@@ -78,6 +83,7 @@ class Selector:
 
 EVERYTHING: Final = Selector()
 NOTHING: Final = Selector(selectable=False)
+_KNOWN: Final[weakref.WeakValueDictionary[str, Selector]] = weakref.WeakValueDictionary()
 
 
 class LabelSelectorRequirement(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -108,9 +114,28 @@ def from_object(selector: LabelSelector | None) -> Selector:
     for expression in selector.match_expressions:
         operator = _OBJECT_OPERATORS.get(expression.operator)
         if operator is None:
-            raise SelectorError(f"{requirement.quoted(expression.operator)} is not a valid label selector operator")
+            raise SelectorError(f"{quoted(expression.operator)} is not a valid label selector operator")
         terms.append(requirement.checked(expression.key, operator, expression.values))
     return _selector(terms)
+
+
+def to_object(selector: Selector) -> LabelSelector:
+    """The object of the API that says the same; of several values that a label is to equal, the last.
+
+    Raises SelectorError for what the object cannot say: `!=`, `<` and `>`.
+    """
+    equal: dict[str, str] = {}
+    expressions = []
+    for term in selector.requirements:
+        if term.operator in _EXACT:
+            equal[term.key] = term.values[0]
+        elif term.operator in _NAMED:
+            expressions.append(LabelSelectorRequirement(term.key, _NAMED[term.operator], term.values))
+        elif term.operator in _ORDERING:
+            raise SelectorError(f"{quoted(term.operator)} isn't supported in label selectors")
+        else:
+            raise SelectorError(f"{quoted(term.operator)} is not a valid label selector operator")
+    return LabelSelector(equal, tuple(expressions))
 
 
 def go_plus_v(selector: LabelSelector | None) -> str:
@@ -128,10 +153,16 @@ def go_plus_v(selector: LabelSelector | None) -> str:
     )
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@functools.lru_cache(maxsize=1 << 10)
 def parse(text: str) -> Selector:
-    """The selector that a string stands for; an empty one selects everything. Raises SelectorError."""
-    return _selector(grammar.terms(text))
+    """The selector that a string stands for; an empty one selects everything. Raises SelectorError.
+
+    Somebody's selector is parsed once for as long as anything holds on to it, and no longer.
+    """
+    known = _KNOWN.get(text)
+    if known is None:
+        known = _KNOWN[text] = _selector(grammar.terms(text))
+    return known
 
 
 def _selector(terms: list[Requirement]) -> Selector:

@@ -44,7 +44,8 @@ def fields_of(struct: type) -> dict[str, Any]:
 def folded(value: Any, kind: Any) -> Any:
     """The value with the names of its fields in the case the struct spells them, and nulls left out.
 
-    That is how Go's encoding/json reads: an exact name is preferred, else the case is not looked at.
+    That is how Go's encoding/json reads: an exact name is preferred, else the case is not looked at; and it fails, with
+    msgspec.ValidationError here, where a whole number is none of 32 bits.
     """
     kind = _required(kind)
     if _is_struct(kind) and isinstance(value, dict):
@@ -58,6 +59,8 @@ def folded(value: Any, kind: Any) -> Any:
         return found
     if typing.get_origin(kind) is tuple and isinstance(value, list):
         return [folded(entry, typing.get_args(kind)[0]) for entry in value]
+    if kind is int and isinstance(value, int) and not -_INT32 <= value < _INT32:
+        raise msgspec.ValidationError(f"must be a whole number from {-_INT32} to {_INT32 - 1}")
     return value
 
 

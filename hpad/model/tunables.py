@@ -26,6 +26,9 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HPAHugeProposals: bool = True
     """A proposal beyond an int32 is the largest int32 (original: for pods' metrics the most negative one, to min)."""
 
+    HPATargetHistory: bool = True
+    """What is remembered of one target says nothing of another that the HPA is pointed at (original: it is kept)."""
+
     @classmethod
     def replayed(cls, named: dict[str, bool]) -> "Gates":
         """The gates of a recorded scenario: those not named are off. Unknown names raise TypeError."""

@@ -21,7 +21,7 @@ SERVER: Final[dict[str, Any]] = {
     "max_line_size": 2048,
     "max_field_size": 8190 + len("Bearer "),
     "max_headers": 64,
-    "lingering_time": 1.0,
+    "lingering_time": 0.0,  # a body that is still on its way is not waited for
     "access_log": None,
 }
 """Arguments of a connection."""

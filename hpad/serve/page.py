@@ -44,12 +44,12 @@ _ROW = string.Template(
 )
 
 
-def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str]) -> str:
-    """The page for the rows of `serve.hpas`, under what else is to be said."""
+def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str], share: str | None = None) -> str:
+    """The page for the rows of `serve.hpas`, under what else is to be said; `share` is how much of it is done here."""
     listed = "\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
     return _PAGE.substitute(
         style=_STYLE,
-        count=f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}",
+        count=html.escape(share or f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}"),
         notes=listed,
         rows="\n".join(map(_row, rows)),
     )

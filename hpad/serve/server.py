@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
+import os
+import socket
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -34,7 +37,8 @@ _HEADERS: Final = {
 
 class Server:
     """Listens once started; `url` then says where. `unready` gives the reasons why hpad is not ready, none if it is;
-    `troubles` what else people should know, for the page; `reports` how the metric sources fare.
+    `troubles` what else people should know, for the page; `share` how much of the work is done here, where there may be
+    several hpads; `reports` how the metric sources fare.
 
     Everything here only reads. `serving` says how it is guarded (by default not at all, and the default address is on
     loopback); `reviewer` is needed where `serving.review` is set.
@@ -49,6 +53,7 @@ class Server:
         telemetry: Telemetry,
         unready: Callable[[], list[str]],
         troubles: Callable[[], list[str]] = list,
+        share: Callable[[], str | None] = lambda: None,
         reports: Callable[[], Sequence[object]] = tuple,
         serving: Serving = Serving(),  # noqa: B008  # frozen
         reviewer: Reviewer | None = None,
@@ -60,6 +65,7 @@ class Server:
         self._telemetry = telemetry
         self._unready = unready
         self._troubles = troubles
+        self._share = share
         self._reports = reports
         self._clock: Clock = clock or SystemClock()
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
@@ -111,7 +117,7 @@ class Server:
             self._listening = await loop.create_server(door, host, port, ssl=secure, ssl_handshake_timeout=patience)
         except OSError as error:
             await self.stop()
-            raise ServeError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            raise ServeError(f"cannot listen on {host}:{port}: {_why_not(error)}") from None
         bound = self._listening.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.url = f"{'http' if secure is None else 'https'}://{name}:{bound[1]}"
@@ -182,7 +188,8 @@ class Server:
 
     async def _page(self, request: web.Request) -> web.Response:
         rows = await hpas.rows(self._source, self._store)
-        text = await asyncio.to_thread(page.render, rows, [*self._unready(), *self._troubles()])
+        said = list(dict.fromkeys([*self._unready(), *self._troubles()]))
+        text = await asyncio.to_thread(page.render, rows, said, self._share())
         return web.Response(text=text, content_type="text/html")
 
     async def _hpas(self, request: web.Request) -> web.Response:
@@ -210,6 +217,15 @@ class Server:
         reasons = self._unready()
         said = reasons if self._guard.open else ["not ready"]
         return web.Response(text="\n".join(said if reasons else ["ok"]) + "\n", status=503 if reasons else 200)
+
+
+def _why_not(error: OSError) -> str:
+    """In the system's words, which event loops dress up differently; of the commonest case, what to do as well."""
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens there already (perhaps an hpad); set `listen` to another port, or to none"
+    if isinstance(error, socket.gaierror) or error.errno is None:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _own_headers(error: web.HTTPException) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from hpad.model.serving import Serving
 from hpad.serve.errors import ServeError
 
+_SETTINGS = ("tls_cert_file", "tls_private_key_file", "client_ca_file")
 Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -51,25 +52,28 @@ class Certificates:
         try:
             context.load_cert_chain(certificate, key, password=_no_password)
         except (OSError, ValueError) as error:
-            raise ServeError(f"{certificate}, {key}: cannot be used for TLS: {_why(error)}") from None
+            files = f"tls_cert_file {certificate}, tls_private_key_file {key}"
+            raise ServeError(f"{files}: cannot be used for TLS: {_why(error)}") from None
         if authorities is not None:
             try:
                 context.load_verify_locations(authorities)
             except OSError as error:
-                raise ServeError(f"{authorities}: holds no certificate authorities: {_why(error)}") from None
+                raise ServeError(
+                    f"client_ca_file: {authorities} holds no certificate authorities: {_why(error)}"
+                ) from None
             context.verify_mode = ssl.CERT_OPTIONAL  # probes have none to show
         return context
 
     def _stamp(self) -> Stamp:
         """What differs whenever a file was replaced, also by way of a link."""
         stamps = []
-        for file in self._files():
+        for setting, file in zip(_SETTINGS, self._files(), strict=True):
             if file is None:
                 continue
             try:
                 found = os.stat(file)
             except OSError as error:
-                raise ServeError(f"{file}: {error.strerror}") from None
+                raise ServeError(f"{setting}: {file}: {error.strerror}") from None
             stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
         return tuple(stamps)
 

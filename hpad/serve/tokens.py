@@ -40,10 +40,12 @@ class Tokens:
             with self._file.open("rb") as content:
                 lines = content.read(_MOST * LONGEST).split(b"\n")
         except OSError as error:
-            raise ServeError(f"{self._file}: {error.strerror}") from None
+            raise ServeError(f"listen_token_file: {self._file}: {error.strerror}") from None
         tokens = [line.strip() for line in lines if line.strip()]
         if not 0 < len(tokens) <= _MOST:
-            raise ServeError(f"{self._file}: holds {len(tokens)} tokens; 1 to {_MOST} are needed, a line each")
+            raise ServeError(
+                f"listen_token_file: {self._file}: holds {len(tokens)} tokens; 1 to {_MOST} are needed, a line each"
+            )
         return tuple(map(_digest, tokens))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from hpad.model.election import Election, problems
@@ -16,26 +17,29 @@ from hpad.settings.shape import BUILT_IN_SOURCES, HISTORY_FILE, RABBITMQ_METRICS
 
 
 def _stored(told: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:
-    """What was said, or what fits the way hpad is run; raises SettingsError where a file is meant but none is named.
+    """What was said, or what fits the way hpad is run (see `_homeless`).
 
     Several replicas share what only the cluster can keep. systemd names a service's StateDirectory.
     """
-    folder = environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    folder = _state(environ)
     if told is None:
         if not election.enabled and folder:
             return StoreSettings(kind="sqlite", path=Path(folder) / HISTORY_FILE)
         in_cluster = election.enabled or "KUBERNETES_SERVICE_HOST" in environ
         return StoreSettings(kind="cluster" if in_cluster else "memory")
     if told["kind"] == "sqlite" and told.get("path") is None:
-        if not folder:
-            raise SettingsError(
-                "store: path is missing: which file to keep histories in (systemd's STATE_DIRECTORY is not set)"
-            )
         told = {**told, "path": Path(folder) / HISTORY_FILE}
     return StoreSettings(**told, chosen=True)
 
 
+def _state(environ: Mapping[str, str]) -> str:
+    """systemd's StateDirectory, the first of several; "" where there is none."""
+    return environ.get("STATE_DIRECTORY", "").partition(":")[0]
+
+
 _NOT_IN_THE_ENVIRONMENT = ("sources", "routes")
+_SEE = "; `hpad config show` names all there are"
+_NARROWING = ("namespaces", "hpa_selector", "manifests")
 
 
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]) -> Settings:
@@ -45,17 +49,18 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
     """
     problems: list[str] = []
     merged: dict[str, Any] = {}
+    places: dict[str, str] = {}
     for origin, field, value in origins(file, environ, flags):
         if field not in sections.PARSERS:
             problems.append(f"{origin}: {_unknown(field)}")
             continue
+        places[field] = _place(origin, field)
         try:
-            merged[field] = _joined(field, merged.get(field), sections.PARSERS[field](value))
+            merged[field] = _joined(field, merged.get(field), _read(origin, field, value))
         except ValueError as error:
-            named = origin.lower().replace("-", "_").endswith(field)
-            problems.append(f"{origin}: {error}" if named else f"{origin}: {field}: {error}")
+            problems.append(f"{places[field]}: {error}")
     if not problems:
-        problems.extend(_inconsistent(merged))
+        problems.extend(_placed(problem, places) for problem in (*_inconsistent(merged), *_homeless(merged, environ)))
     if problems:
         raise SettingsError(*problems)
     return _assembled(merged, environ)
@@ -69,10 +74,28 @@ def origins(
     return [*_from_file(file), *_from_environment(environ), *_from_flags(flags)]
 
 
+def _place(origin: str, field: str) -> str:
+    """Where a setting stands; a variable and a flag say its name themselves."""
+    named = origin.lower().replace("-", "_").endswith(field)
+    return origin if named else f"{origin}: {field}"
+
+
+def _placed(problem: str, places: Mapping[str, str]) -> str:
+    """The problem, which begins with a setting's name, with where that was said, if anywhere."""
+    field, colon, rest = problem.partition(":")
+    return f"{places.get(field, field)}{colon}{rest}"
+
+
 def _unknown(field: str) -> str:
     if field in sections.RENAMED:
         return f"{field!r} is called {sections.RENAMED[field]!r} now"
-    return f"unknown field {field!r}{values.hint(field, tuple(sections.PARSERS))}"
+    return f"unknown field {field!r}{values.near(field, tuple(sections.PARSERS)) or _SEE}"
+
+
+def _read(origin: str, field: str, value: Any) -> Any:
+    """The value as its parser has it; a source knows where it comes from. Raises ValueError."""
+    read = sections.PARSERS[field](value)
+    return tuple(msgspec.structs.replace(source, origin=origin) for source in read) if field == "sources" else read
 
 
 def _joined(field: str, held: Any, new: Any) -> Any:
@@ -93,7 +116,9 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{file}: cannot be read: {error}") from None
+        raise SettingsError(
+            f"{file}: not UTF-8: byte {error.object[error.start]:#04x} at offset {error.start}"
+        ) from None
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise SettingsError(f"{file}{line}: not valid YAML: {error.problem}") from None
@@ -104,6 +129,11 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
         return []
     if not isinstance(content, dict):
         raise SettingsError(f"{file}: not a mapping of settings such as `sync_period: 15s`")
+    if "kind" in content and "apiVersion" in content:
+        raise SettingsError(
+            f"{file}: this is a Kubernetes object (kind: {content['kind']}), not a mapping of settings such as "
+            "`sync_period: 15s`; --manifests takes a folder of HPAs, --kubeconfig the way to a cluster"
+        )
     return [(str(file), str(field), value) for field, value in content.items()]
 
 
@@ -126,6 +156,11 @@ def _rabbitmq(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, Any]]:
+    """Raises SettingsError where a flag that narrows what hpad looks after is empty, as with a shell's variable that is
+    not set: it would look after everything."""
+    empty = [flag for field, (flag, value) in flags.items() if field in _NARROWING and value == ""]
+    if empty:
+        raise SettingsError(*(f"{flag}: '' says nothing: give a value, or leave the flag out" for flag in empty))
     return [(flag, field, value) for field, (flag, value) in flags.items()]
 
 
@@ -137,7 +172,37 @@ def _inconsistent(merged: Mapping[str, Any]) -> list[str]:
         for index, route in enumerate(merged.get("routes", ()))
         if route.source not in (*names, *BUILT_IN_SOURCES)
     ]
-    return [*routes, *(f"leader_elect_{problem}" for problem in problems(_election(merged))), *_unguarded(merged)]
+    figures = [f"leader_elect_{problem}" for problem in problems(_election(merged))]
+    return [*routes, *figures, *_unshared(merged), *_unguarded(merged)]
+
+
+def _unshared(merged: Mapping[str, Any]) -> list[str]:
+    """What does not go together with sharing the HPAs."""
+    if not merged.get("shards"):
+        return []
+    found = []
+    if merged.get("leader_elect"):
+        found.append(
+            "shards: all replicas share the HPAs, with leader_elect one does all the work: choose one of the two"
+        )
+    kind = (merged.get("store") or {}).get("kind", "cluster")
+    if kind != "cluster":
+        found.append(
+            f"store: {kind} is this replica's own, but with shards HPAs change hands and their histories go along:"
+            " only cluster will do"
+        )
+    return found
+
+
+def _homeless(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """A file is meant, but none is named, and systemd has none to offer."""
+    told = merged.get("store") or {}
+    if told.get("kind") != "sqlite" or told.get("path") is not None or _state(environ):
+        return []
+    return [
+        f"store: path is missing: which file to keep histories in, as in sqlite:/var/lib/hpad/{HISTORY_FILE}"
+        " (systemd's STATE_DIRECTORY is not set)"
+    ]
 
 
 def _unguarded(merged: Mapping[str, Any]) -> list[str]:
@@ -155,7 +220,8 @@ def _serving(merged: Mapping[str, Any]) -> Serving:
 
 
 def _election(merged: Mapping[str, Any]) -> Election:
-    return Election(**{name: merged[field] for field, name in sections.ELECTION.items() if field in merged})
+    told = {name: merged[field] for field, name in sections.ELECTION.items() if field in merged}
+    return Election(**{**told, "enabled": told.get("enabled", False) or told.get("shards", False)})
 
 
 def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
@@ -168,6 +234,6 @@ def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Setting
     others = {
         field: value
         for field, value in rest.items()
-        if not field.startswith("leader_elect") and field not in sections.SERVING
+        if not field.startswith("leader_elect") and field != "shards" and field not in sections.SERVING
     }
     return Settings(tunables=tunables, election=election, serving=guarded, **others)

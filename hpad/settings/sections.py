@@ -76,7 +76,7 @@ def store(value: Any) -> dict[str, Any]:
     parsers: dict[str, Callable[[Any], Any]] = {
         "kind": values.one_of(*STORES),
         "path": values.path,
-        "namespace": values.object_name,
+        "namespace": values.namespace,
         "name": values.object_name,
     }
     fields = values.fields(value, parsers)
@@ -106,12 +106,13 @@ def routes(value: Any) -> tuple[Route, ...]:
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "kubeconfig": values.optional_text,
     "context": values.optional_text,
-    "namespaces": values.names,
+    "namespaces": values.namespaces,
     "hpa_selector": values.selector,
     "manifests": values.path,
-    "sync_period": values.positive_duration,
+    "sync_period": values.period,
     "workers": values.count,
-    "max_staleness": values.positive_duration,
+    "max_staleness": values.staleness,
+    "memory_limit": values.memory,
     "kube_api_qps": values.qps,
     "kube_api_burst": values.count,
     "event_component": values.object_name,
@@ -131,19 +132,22 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "log_level": values.one_of(*LOG_LEVELS),
     "log_format": values.one_of(*LOG_FORMATS),
     "record": values.path,
+    "record_limit": values.disk,
     "store": store,
     "dry_run": values.flag,
     "leader_elect": values.flag,
+    "shards": values.flag,
     "leader_elect_lease_duration": values.positive_duration,
     "leader_elect_renew_deadline": values.positive_duration,
     "leader_elect_retry_period": values.positive_duration,
     "leader_elect_resource_lock": values.one_of(LEASES),
     "leader_elect_resource_name": values.object_name,
-    "leader_elect_resource_namespace": values.object_name,
+    "leader_elect_resource_namespace": values.namespace,
 }
 TUNABLES = ("tolerance", "downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
 ELECTION = {
     "leader_elect": "enabled",
+    "shards": "shards",
     "leader_elect_lease_duration": "lease_duration",
     "leader_elect_renew_deadline": "renew_deadline",
     "leader_elect_retry_period": "retry_period",
@@ -160,4 +164,5 @@ SERVING = {
 JOINED = ("feature_gates", "sources")
 """Settings of which a later origin replaces only the entries that it names."""
 RENAMED: dict[str, str] = {}
-"""Names that settings have had in earlier versions, and what they are called now."""
+"""Names that settings have had in earlier versions, and what they are called now: none was renamed so far. An adapter
+names those of its own sources (`renamed` in its Settings)."""

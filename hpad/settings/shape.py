@@ -63,7 +63,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     `timeout` is how long one question may take, None for the default; `match` says which metrics go there
     unless a route says otherwise (empty: whatever the adapter serves by itself). `namespaces`: names or patterns of
     those whose HPAs may use the source (empty: all). `fallback`: what stands in for its metrics while they fail, for
-    HPAs that don't say so themselves (see `hpad.model.terms`).
+    HPAs that don't say so themselves (see `hpad.model.terms`). `origin`: the file or variable that says all this.
     """
 
     name: str
@@ -74,6 +74,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
     limits: SourceLimits = SourceLimits()
     fallback: terms.Fallback | None = None
+    origin: str = ""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +105,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `max_staleness`: once a watch that decisions need has brought nothing for that long, replicas are kept. Bookmarks
     come about once a minute and a silent watch is begun anew after two and a half, so five minutes are two such rounds.
     `kube_api_qps` None: requests to the API server are not limited on this side.
+    `memory_limit` in bytes; None: what the process's cgroup and resource limits say; 0: none.
+    `record_limit` is what recordings may take, in bytes; 0: as much as there is.
     """
 
     kubeconfig: str | None = None
@@ -114,6 +117,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sync_period: timedelta = timedelta(seconds=15)
     workers: int = 64
     max_staleness: timedelta = timedelta(minutes=5)
+    memory_limit: int | None = None
     kube_api_qps: float | None = None
     kube_api_burst: int = 30
     event_component: str = "horizontal-pod-autoscaler"
@@ -126,5 +130,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "auto"
     record: Path | None = None
+    record_limit: int = 1 << 30
     store: StoreSettings = StoreSettings()
     dry_run: bool = False

@@ -10,8 +10,13 @@ from typing import Any
 
 from hpad.model import duration as durations
 from hpad.model import selector as selectors
-from hpad.model.names import subdomain_faults
+from hpad.model.names import label_faults, subdomain_faults
+from hpad.model.quantity import Quantity, QuantityError
 from hpad.model.tunables import Gates
+
+_LEAST_MEMORY = 1 << 20
+_LEAST_PERIOD = timedelta(milliseconds=100)
+_LEAST_STALENESS = timedelta(seconds=1)
 
 
 def text(value: Any) -> str:
@@ -27,6 +32,34 @@ def optional_text(value: Any) -> str | None:
 def path(value: Any) -> Path | None:
     given = optional_text(value)
     return None if given is None else Path(given).expanduser()
+
+
+def memory(value: Any) -> int | None:
+    """Bytes, as Kubernetes writes them; "auto" is None: whatever limits the process anyway; "none" is 0."""
+    if value in ("", "auto", None):
+        return None
+    if value == "none":
+        return 0
+    try:
+        parsed = 0 if isinstance(value, bool) else Quantity.parse(value).value()
+    except (QuantityError, TypeError):
+        parsed = 0
+    if not _LEAST_MEMORY <= parsed < 1 << 63:
+        raise ValueError(f'{value!r} is not an amount of memory of 1Mi or more such as "256Mi", "auto" or "none"')
+    return parsed
+
+
+def disk(value: Any) -> int:
+    """Bytes, as Kubernetes writes them; "none" is 0."""
+    if value == "none":
+        return 0
+    try:
+        parsed = memory(value)
+    except ValueError:
+        parsed = None
+    if not parsed:
+        raise ValueError(f'{value!r} is not an amount of disk of 1Mi or more such as "1Gi", or "none"')
+    return parsed
 
 
 def names(value: Any) -> tuple[str, ...]:
@@ -51,6 +84,23 @@ def positive_duration(value: Any) -> timedelta:
     parsed = duration(value)
     if not parsed:
         raise ValueError(f"{value!r} is no time at all: a duration above zero is needed")
+    return parsed
+
+
+def period(value: Any) -> timedelta:
+    """How often HPAs are reconciled: below a tenth of a second nothing comes to its end within its turn."""
+    return _at_least(_LEAST_PERIOD, value)
+
+
+def staleness(value: Any) -> timedelta:
+    """How long a watch may be silent: below a second every one is, always."""
+    return _at_least(_LEAST_STALENESS, value)
+
+
+def _at_least(least: timedelta, value: Any) -> timedelta:
+    parsed = positive_duration(value)
+    if parsed < least:
+        raise ValueError(f"{value!r} is less than {durations.write(least)}, the least that works")
     return parsed
 
 
@@ -127,6 +177,17 @@ def object_name(value: Any) -> str:
     return str(value)
 
 
+def namespace(value: Any) -> str:
+    for fault in label_faults(text(value)):
+        raise ValueError(f"{value!r} is no namespace: {fault}")
+    return str(value)
+
+
+def namespaces(value: Any) -> tuple[str, ...]:
+    """A list of namespaces, each of them once."""
+    return tuple(dict.fromkeys(map(namespace, names(value))))
+
+
 def gates(value: Any) -> dict[str, bool]:
     """`{Name: true}` or, as with the original's flag, "A=true,B=false"."""
     if isinstance(value, str):
@@ -168,8 +229,14 @@ def within(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def hint(name: Any, known: tuple[str, ...]) -> str:
+    """What was probably meant, else all that is known."""
+    return near(name, known) or f"; there are {', '.join(known)}"
+
+
+def near(name: Any, known: tuple[str, ...]) -> str:
+    """What was probably meant; empty where nothing comes near."""
     close = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:

@@ -27,14 +27,21 @@ import structlog
 from hpad.clock import Clock
 from hpad.model.key import Key
 from hpad.store import record
-from hpad.store.memory import NOTHING, Memory, recalled
+from hpad.store.memories import Memories
+from hpad.store.memory import NOTHING, Memory
 from hpad.telemetry import Telemetry
 
 GRACE = timedelta(hours=1)
 """How long a vanished HPA is remembered: long enough for an API server or a folder that is empty by mistake."""
+MOST_GONE = 1 << 14
+"""So many vanished HPAs are remembered at most; of more, those that vanished last."""
 _PATIENCE = 2.0
 """Seconds a rescale waits for the shelf."""
 _RETRY = 1.0
+_GROUPS = 8
+"""So many groups are saved at a time."""
+_ENCODED = 100
+"""After so many records, a few milliseconds of work, it is somebody else's turn."""
 _SWEEP = 60.0
 
 
@@ -61,6 +68,10 @@ class Shelf(Protocol):
 
         Others may go with them; they are saved anew.
         """
+        ...
+
+    def emptied(self) -> bool:
+        """Whether records that had been saved are gone, found out since this was asked last: they are saved anew."""
         ...
 
     async def size(self) -> int:
@@ -100,41 +111,48 @@ class Lasting:
         self._telemetry = telemetry
         self._pace = pace
         self._owns = owns
-        self._memories: dict[Key, Memory] = {}
+        self._memories = Memories()
         self._changed: set[Key] = set()
         self._urgent: dict[Key, asyncio.Future[None]] = {}
         self._gone: dict[Key, datetime] = {}
         self._loaded = asyncio.Event()
+        self._stale: set[Key] | None = None
+        """Until `_loaded`: of whom the shelf may know more than we do; None: of everybody."""
         self._wanted = asyncio.Event()
         self._reread = asyncio.Event()
         self._reread.set()
         self._trouble: str | None = None
-        self._log = structlog.get_logger("hpad.store").bind(store=shelf.name)
+        self._log = structlog.get_logger("hpad.store", store=shelf.name)
 
     @property
     def trouble(self) -> str | None:
         """Why histories would not survive a restart now, None if they would."""
         return self._trouble
 
+    def retune(self, pace: Pace) -> None:
+        """Another pace from the next save on."""
+        self._pace = pace
+
     def get(self, key: Key) -> Memory:
-        return self._memories.get(key, NOTHING)
+        return self._memories.get(key) or NOTHING
 
     def put(self, key: Key, memory: Memory) -> None:
         self._gone.pop(key, None)
-        self._memories[key] = memory
+        self._memories.put(key, memory)
         self._changed.add(key)
 
     def forget(self, key: Key) -> None:
         """Forgotten after GRACE, unless it comes back under its uid before."""
         if key in self._memories:
             self._gone.setdefault(key, self._clock.now())
-            self._memories[key] = recalled(self._memories[key])
+            self._memories.recall(key)
 
     def keys(self) -> Iterator[Key]:
         return iter(tuple(self._memories))
 
     async def recall(self, key: Key) -> Memory:
-        await self._loaded.wait()
+        while not self._loaded.is_set() and (self._stale is None or key in self._stale):
+            await self._loaded.wait()
         return self.get(key)
 
     async def secure(self, key: Key) -> None:
@@ -144,8 +162,21 @@ class Lasting:
             async with asyncio.timeout(_PATIENCE):
                 await asyncio.shield(waiting)
 
-    def refresh(self) -> None:
-        """Have everything read again: HPAs have become ours that were another's. `recall` waits for it."""
+    async def flush(self, keys: Collection[Key]) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [self._urgent.setdefault(key, loop.create_future()) for key in self._changed.intersection(keys)]
+        if waiting:
+            self._wanted.set()
+            await asyncio.wait(waiting, timeout=_PATIENCE)
+
+    def refresh(self, keys: Collection[Key] | None = None) -> None:
+        """Have them read again: HPAs have become ours that were another's. `recall` waits for it."""
+        if keys is None:
+            self._stale = None
+        elif self._loaded.is_set():
+            self._stale = set(keys)
+        elif self._stale is not None:
+            self._stale.update(keys)
         self._loaded.clear()
         self._reread.set()
         self._wanted.set()
@@ -164,6 +195,7 @@ class Lasting:
             if began - swept >= _SWEEP:
                 swept = began
                 self._sweep(exists)
+                await self._pack()
             everything = began - saved >= self._pace.rest
             saved = began if everything else saved
             await self._save(everything=everything)
@@ -196,14 +228,19 @@ class Lasting:
             self._changed.update(self._memories)
         self._log.info("histories read", hpas=len(self._memories))
         self._telemetry.stored(len(self._memories), await self._shelf.size())
-        self._loaded.set()
+        if not self._reread.is_set():
+            self._loaded.set()
 
     def _take(self, rows: list[tuple[Key, bytes]]) -> set[Key]:
-        """Take over what is newer than what we hold; the keys of the records that can't be read."""
+        """Take over what is newer than what we hold of those who are stale; the keys of the records that can't be
+        read."""
         damaged = set()
-        for key, held in self._memories.items():
-            self._memories[key] = recalled(held)
+        for key in self._memories:
+            if self._stale is None or key in self._stale:
+                self._memories.recall(key)
         for key, data in rows:
+            if self._stale is not None and key not in self._stale:
+                continue
             try:
                 found = record.decode(key, data)
             except record.Undecodable as error:
@@ -212,40 +249,58 @@ class Lasting:
                 self._log.error("a record is damaged: its HPA counts as new", hpa=str(key), error=str(error))
                 continue
             if _newer(found, self._memories.get(key)):
-                self._memories[key] = found
+                self._memories.put(key, found)
                 self._changed.discard(key)
         return damaged
 
     async def _save(self, *, everything: bool) -> None:
-        """One write a group: of all groups, or of those with something urgent in them."""
-        urgent, self._urgent = self._urgent, {}
-        keys = self._changed
-        if not everything:
-            groups = {self._shelf.group(key) for key in urgent}
-            keys = {key for key in self._changed if self._shelf.group(key) in groups}
-        self._changed = self._changed - keys
-        keys = {key for key in keys if self._owns(key)}
+        """One write a group: of all groups, or of those with something urgent in them. They are saved some at a time;
+        who becomes urgent meanwhile goes next.
+        """
+        groups = list(dict.fromkeys(map(self._shelf.group, self._changed))) if everything else []
+        waiting: list[tuple[Key, asyncio.Future[None]]] = []
+        failed: dict[Key, str] = {}
+        tried, first = False, True
         try:
-            if keys:
-                await self._write({key: self._record(key) for key in keys})
+            while first or groups:
+                urgent, self._urgent, first = self._urgent, {}, False
+                waiting += urgent.items()
+                groups = list(dict.fromkeys([*map(self._shelf.group, urgent), *groups]))
+                chosen, groups = set(groups[:_GROUPS]), groups[_GROUPS:]
+                tried = await self._save_groups(chosen, failed) or tried
+                _tell([future for key, future in waiting if self._shelf.group(key) in chosen])
+        finally:
+            _tell([future for _, future in waiting])
+        if tried:
+            self._judge("save", next(iter(failed.values()), None))
+            self._telemetry.stored(len(self._memories), await self._shelf.size())
+
+    async def _save_groups(self, groups: Collection[Hashable], failed: dict[Key, str]) -> bool:
+        """Whether there was anything to save, of ours; what failed is added, and has changed as before."""
+        changed = {key for key in self._changed if self._shelf.group(key) in groups}
+        self._changed -= changed
+        keys = {key for key in changed if self._owns(key)}
+        if not keys:
+            return False
+        try:
+            changes = await self._records(keys)
+            with self._timed("save"):
+                refused = await self._shelf.save(changes)
         except BaseException:
             self._changed |= keys
             raise
-        finally:
-            for waiting in urgent.values():
-                if not waiting.done():
-                    waiting.set_result(None)
+        failed.update(refused)
+        self._changed.update(self._memories if self._shelf.emptied() else refused)
+        return True
 
-    def _record(self, key: Key) -> bytes | None:
-        held = self._memories.get(key)
-        return None if held is None else record.encode(key, held)
-
-    async def _write(self, changes: Mapping[Key, bytes | None]) -> None:
-        with self._timed("save"):
-            failed = await self._shelf.save(changes)
-        self._changed.update(failed)
-        self._judge("save", next(iter(failed.values()), None))
-        self._telemetry.stored(len(self._memories), await self._shelf.size())
+    async def _records(self, keys: Collection[Key]) -> dict[Key, bytes | None]:
+        """What is to be saved (None: deleted); others may go on with their work in between."""
+        changes: dict[Key, bytes | None] = {}
+        for number, key in enumerate(keys, start=1):
+            changes[key] = self._memories.record(key)
+            if number % _ENCODED == 0:
+                await self._clock.sleep(0)
+        return changes
 
     def _judge(self, doing: str, trouble: str | None) -> None:
         """A log line when something goes wrong, when it goes wrong otherwise, and when it is over."""
@@ -264,15 +319,34 @@ class Lasting:
         for key in tuple(self._memories):
             if exists(key):
                 self._gone.pop(key, None)
-            elif now - self._gone.setdefault(key, now) >= GRACE:
-                del self._gone[key], self._memories[key]
+            else:
+                self._gone.setdefault(key, now)
+        surplus = len(self._gone) - MOST_GONE
+        for number, (key, vanished) in enumerate(list(self._gone.items())):  # in the order in which they vanished
+            if number < surplus or now - vanished >= GRACE:
+                del self._gone[key]
+                self._memories.drop(key)
                 self._changed.add(key)
+
+    async def _pack(self) -> None:
+        """Who vanished takes little room from now on; others may go on with their work in between."""
+        for number, key in enumerate([key for key in self._gone if not self._memories.is_packed(key)], start=1):
+            if key in self._gone:  # it may have come back meanwhile
+                self._memories.pack(key)
+            if number % _ENCODED == 0:
+                await self._clock.sleep(0)
 
     @contextlib.contextmanager
     def _timed(self, doing: str) -> Iterator[None]:
         began = self._clock.monotonic()
         yield
         self._telemetry.store_took(doing, self._clock.monotonic() - began)
+
+
+def _tell(waiting: Collection[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
 
 
 def _newer(found: Memory, held: Memory | None) -> bool:

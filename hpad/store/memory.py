@@ -1,6 +1,6 @@
 """What is remembered of each HPA from reconcile to reconcile; this form of it is lost when the process ends."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Protocol
 
@@ -9,6 +9,10 @@ import msgspec
 from hpad.model.history import EMPTY, History, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
+
+
+class StoreError(Exception):
+    """Nothing can be kept where the settings say; the message names the place and says why."""
 
 
 class Last(msgspec.Struct, frozen=True):
@@ -35,6 +39,7 @@ class Begun(msgspec.Struct, frozen=True):
 class Memory(msgspec.Struct, frozen=True):
     """`uid` is that of the HPA it is about: one deleted and made anew under its name starts afresh.
 
+    `target` is what it scaled (group/kind/name; "": unknown): of another target this says nothing.
     `status` is the status of an HPA that has no API object to keep it in. `at` is when the HPA was last reconciled and
     `left` how many replicas its target was set to then (None: unknown). `begun` is there while a rescale is being
     written, and for good where the process ended in the middle of it. `recalled`: nothing was added since it was read
@@ -49,6 +54,7 @@ class Memory(msgspec.Struct, frozen=True):
     left: int | None = None
     begun: Begun | None = None
     recalled: bool = False
+    target: str = ""
 
 
 NOTHING = Memory()
@@ -67,8 +73,13 @@ class Store(Protocol):
     def forget(self, key: Key) -> None: ...
     def keys(self) -> Iterator[Key]: ...
 
-    def refresh(self) -> None:
-        """HPAs have become ours that were another's for a while: what is not read anew is `recalled`."""
+    def refresh(self, keys: Collection[Key] | None = None) -> None:
+        """These HPAs (None: all) have become ours that were another's for a while: what is not read anew is
+        `recalled`."""
+        ...
+
+    async def flush(self, keys: Collection[Key]) -> None:
+        """Wait until what was put of these HPAs survives the process, or can't be made to; takes seconds at most."""
         ...
 
     async def recall(self, key: Key) -> Memory:
@@ -98,8 +109,12 @@ class InMemory:
     def keys(self) -> Iterator[Key]:
         return iter(tuple(self._memories))
 
-    def refresh(self) -> None:
-        self._memories = {key: recalled(held) for key, held in self._memories.items()}
+    def refresh(self, keys: Collection[Key] | None = None) -> None:
+        for key in self._memories if keys is None else self._memories.keys() & set(keys):
+            self._memories[key] = recalled(self._memories[key])
+
+    async def flush(self, keys: Collection[Key]) -> None:
+        """There is nothing it could survive in."""
 
     async def recall(self, key: Key) -> Memory:
         return self.get(key)

@@ -28,7 +28,6 @@ FORMAT: Final = 1
 MOST: Final = 1024
 _HEAD: Final = 5
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Undecodable(ValueError):
@@ -57,6 +56,7 @@ class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     status: HorizontalPodAutoscalerStatus | None
     begun: _Begun | None
     heard: tuple[Heard, ...]
+    target: str = ""
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=hpas.enc_hook)
@@ -78,6 +78,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         status=memory.status,
         begun=None if begun is None else _begun(begun),
         heard=history.heard,
+        target=memory.target,
     )
     body = _ENCODER.encode(wire)
     return bytes((FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
@@ -114,6 +115,7 @@ def _memory(wire: _Wire) -> Memory:
         left=wire.left,
         begun=None if wire.begun is None else _begun_of(wire.begun),
         recalled=True,
+        target=wire.target,
     )
 
 
@@ -162,7 +164,8 @@ def _times(flat: list[int], width: int) -> list[datetime]:
 
 
 def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
+    since = moment - _EPOCH
+    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def _moment(micros: int) -> datetime:

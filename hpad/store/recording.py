@@ -4,28 +4,35 @@ A file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is on
 reconcile, in place, and is complete after every one of them. The next line begins, with the history as it is then,
 after a day's worth of steps, where a step does not follow from the last one (an HPA made anew, a break, a clock that
 was set), and where a step could not be written (to a file that somebody took away, say).
+
+The folder is kept to a limit (see `rotation`): a file that has become large is gone on with in START-1, START-2, ...
 """
 
 import asyncio
+import contextlib
+import hashlib
 import os
+import re
 from collections import deque
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 from urllib.parse import quote
 
 import msgspec
 import structlog
 
 from hpad.clock import Clock
-from hpad.model import snapshot
 from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscalerSpec
 from hpad.model.key import Key
-from hpad.store import scenario
+from hpad.store import rotation, scenario
 
 _LONGEST = 5760
 _QUEUED = 10_000
 _TAIL = b"]}\n"
+_NAMES: Final = re.compile(r"\.[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.jsonl$")
+_LONGEST_NAME: Final = 255
+_NUMBER: Final = len("-9999999")
 
 
 class RecordError(Exception):
@@ -41,15 +48,21 @@ class _File(msgspec.Struct):
     uid: str = ""
     spec: HorizontalPodAutoscalerSpec | None = None
     history: History | None = None
+    size: int = 0
+    number: int = 0
 
 
 class Journal:
-    """Takes reconciles at once (`note`) and writes them in a thread; what cannot be written is reported."""
+    """Takes reconciles at once (`note`) and writes them in a thread; what cannot be written is reported.
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    `limit` is what all recordings of the folder may take in bytes, those of earlier processes included; 0: no limit.
+    """
+
+    def __init__(self, folder: Path, clock: Clock, limit: int = 0) -> None:
         self._folder = folder
+        self._rotation = rotation.Rotation(folder, _NAMES, limit)
         self._clock = clock
-        self._queue: deque[scenario.Reconciled] = deque(maxlen=_QUEUED)
+        self._queue: deque[scenario.Reconciled | Key] = deque(maxlen=_QUEUED)
         self._filled = asyncio.Event()
         self._files: dict[Key, _File] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -61,6 +74,7 @@ class Journal:
         """Raises RecordError."""
         try:
             await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(self._rotation.measure)
         except OSError as error:
             raise RecordError(f"cannot record to {self._folder}: {error.strerror or error}") from None
         self._started = f"{self._clock.now():%Y%m%dT%H%M%SZ}"
@@ -80,6 +94,21 @@ class Journal:
         self._queue.append(done)
         self._filled.set()
 
+    def forget(self, key: Key) -> None:
+        """The HPA is gone: nothing is kept of it but its file."""
+        self._queue.append(key)
+        self._filled.set()
+
+    def __len__(self) -> int:
+        """Reconciles that wait to be written."""
+        return len(self._queue)
+
+    def clear(self) -> None:
+        """Record none of those that wait."""
+        if self._queue:
+            self._log.warning("reconciles are not recorded, to save memory", reconciles=len(self._queue))
+            self._queue.clear()
+
     async def _write(self) -> None:
         while self._queue or not self._closing:
             if not self._queue:
@@ -87,9 +116,12 @@ class Journal:
                 await self._filled.wait()
                 continue
             done = self._queue.popleft()
+            if isinstance(done, Key):
+                self._files.pop(done, None)
+                continue
             try:
                 await asyncio.to_thread(self._append, done)
-            except (OSError, snapshot.SnapshotError) as error:
+            except (OSError, ValueError, RuntimeError) as error:  # no room, nothing JSON can say, no thread
                 self._log.error("not recorded", hpa=str(done.view.hpa.metadata.key), error=str(error))
 
     def _append(self, done: scenario.Reconciled) -> None:
@@ -97,7 +129,16 @@ class Journal:
         key = done.view.hpa.metadata.key
         file = self._files.get(key)
         if file is None:
-            file = self._files[key] = _File(self._folder / file_name(key.namespace, key.name, self._started))
+            file = self._files[key] = _opened(self._folder / file_name(key.namespace, key.name, self._started))
+        elif file.size >= (self._rotation.largest or file.size + 1):
+            number = file.number + 1
+            path = self._folder / file_name(key.namespace, key.name, f"{self._started}-{number}")
+            file = self._files[key] = _File(path, number=number)
+        before = file.size
+        self._put(file, done)
+        self._drop(self._rotation.grew(file.size - before))
+
+    def _put(self, file: _File, done: scenario.Reconciled) -> None:
         hpa, steps, file.steps = done.view.hpa, file.steps, 0
         if steps in (0, _LONGEST) or done.view.history != file.history or hpa.metadata.uid != file.uid:
             self._begin(file, done)
@@ -106,6 +147,12 @@ class Journal:
             file.steps = steps + 1
         file.uid, file.spec, file.history = hpa.metadata.uid, hpa.spec, done.settlement.history
 
+    def _drop(self, removed: set[Path]) -> None:
+        """What is recorded next of these HPAs begins anew."""
+        if removed:
+            self._log.info("recordings were removed to make room", files=len(removed), limit=self._rotation.limit)
+            self._files = {key: file for key, file in self._files.items() if file.path not in removed}
+
     def _begin(self, file: _File, done: scenario.Reconciled) -> None:
         head = msgspec.json.encode(scenario.head(done, f"{file.path.stem}-{file.scenarios}"))
         step = msgspec.json.encode(scenario.step(done, new_spec=False))
@@ -113,6 +160,7 @@ class Journal:
             if _is_cut(out):
                 out.write(b"\n")
             out.write(head[:-1] + b',"steps":[' + step + _TAIL)
+            file.size = out.tell()
         file.scenarios, file.steps = file.scenarios + 1, 1
 
     def _grow(self, file: _File, done: scenario.Reconciled) -> None:
@@ -121,6 +169,14 @@ class Journal:
         with file.path.open("r+b") as out:
             out.seek(-len(_TAIL), os.SEEK_END)
             out.write(b"," + step + _TAIL)
+            file.size = out.tell()
+
+
+def _opened(path: Path) -> _File:
+    """A file to go on with: an HPA that was gone for a while has some scenarios in it already."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as held:
+        return _File(path, scenarios=sum(1 for _ in held), size=held.tell())
+    return _File(path)
 
 
 def _is_cut(out: BinaryIO) -> bool:
@@ -132,5 +188,13 @@ def _is_cut(out: BinaryIO) -> bool:
 
 
 def file_name(namespace: str, name: str, started: str) -> str:
-    """Of a record; whatever an HPA is called, it is one name and no path."""
-    return f"{quote(namespace, safe='')}.{quote(name, safe='')}.{started}.jsonl"
+    """Of a record; whatever an HPA is called, it is one name and no path.
+
+    One that would be longer than file systems let it be is cut, and told from others by a digest.
+    """
+    stem, tail = f"{quote(namespace, safe='')}.{quote(name, safe='')}", f".{started}.jsonl"
+    room = _LONGEST_NAME - len(tail) - _NUMBER
+    if len(stem) > room:
+        digest = hashlib.sha256(stem.encode()).hexdigest()[:16]
+        stem = f"{stem[: room - 1 - len(digest)]}-{digest}"
+    return stem + tail

@@ -46,6 +46,7 @@ def step(done: Reconciled, *, new_spec: bool) -> dict[str, Any]:
         spec=view.hpa.spec if new_spec else None,
         scale=view.scale,
         scale_error=view.scale_error,
+        stale=view.stale,
         scale_update_errors=_update_errors(done.outcome),
         rivals=view.rivals,
         terms=view.terms,

@@ -4,12 +4,15 @@ One thread owns the connection, and nothing of SQLite leaves it. The file is loc
 second hpad with the same file is told so instead of writing into the first one's records. A save is one transaction in
 the write-ahead log, on the disk before it counts.
 
-What is not a database of ours, of this format and whole, is renamed (the time is added to its name) and begun anew.
+What is not a database of ours, of this format and whole, is renamed (the time is added to its name) and begun anew; the
+last few of those are kept.
 What merely can't be opened, read or written now is left alone and tried again with every save.
 """
 
 import asyncio
 import contextlib
+import errno
+import glob
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Hashable, Mapping
@@ -21,14 +24,20 @@ import structlog
 
 from hpad.clock import Clock
 from hpad.model.key import Key
+from hpad.store.memory import StoreError
 
 FILE: Final = "history.db"
 FORMAT: Final = 1
 _APPLICATION: Final = 0x68706164
 _PAGE: Final = 4096
 MOST_BYTES: Final = 1 << 29
+KEPT_ASIDE: Final = 5
 _SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _BROKEN: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_IN_USE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_FOR_GOOD: Final = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG,
+}  # fmt: skip
 _SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends within a page
 _SCHEMA: Final = "CREATE TABLE histories (namespace TEXT, name TEXT, record BLOB, PRIMARY KEY (namespace, name))"
 _PUT: Final = "INSERT OR REPLACE INTO histories VALUES (?, ?, ?)"
@@ -42,18 +51,37 @@ class _Damaged(Exception):
     """The file is not what it should be; the message says why."""
 
 
+def check(path: Path) -> None:
+    """Raise StoreError where no file of histories can be, however often that is tried. Blocks.
+
+    A disk that is full or sick and a file that is in use may be better later: they are no matter of the settings.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        if not os.access(path.parent, os.W_OK | os.X_OK):  # SQLite has files of its own beside this one
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        if error.errno in _FOR_GOOD:
+            what = "histories cannot be kept in this file; it and its folder have to be ours to write"
+            raise StoreError(f"store: {path}: {error.strerror}: {what}") from None
+
+
 class Sqlite:
     """A `lasting.Shelf` in a file, whose folder is made as needed. It takes at most `most_bytes`."""
 
     def __init__(self, path: Path, clock: Clock, *, most_bytes: int = MOST_BYTES) -> None:
         self.name = str(path)
         self._path = path
+        self._files = (path, path.with_name(f"{path.name}-wal"))
         self._clock = clock
         self._now = clock.now()
         self._most_pages = max(1, most_bytes // _PAGE)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
         self._connection: sqlite3.Connection | None = None
-        self._log = structlog.get_logger("hpad.store").bind(store=self.name)
+        self._file = (0, 0)
+        self._is_new = False
+        self._log = structlog.get_logger("hpad.store", store=self.name)
 
     def group(self, key: Key) -> Hashable:
         """All are written together."""
@@ -68,8 +96,12 @@ class Sqlite:
         return {} if trouble is None else dict.fromkeys(changes, trouble)
 
     async def quarantine(self, keys: Collection[Key]) -> None:
-        """The whole file: where one record is damaged, nobody knows what else is."""
-        await self._do(lambda: self._put_aside(f"{len(keys)} records in it are damaged"))
+        """A copy of the whole file is put aside; the file goes on without these records, so that no other is lost."""
+        await self._do(lambda: self._take_out(keys))
+
+    def emptied(self) -> bool:
+        was, self._is_new = self._is_new, False
+        return was
 
     async def size(self) -> int:
         return (await self._do(self._size))[0] or 0
@@ -81,7 +113,10 @@ class Sqlite:
     async def _do(self, work: Callable[[], T]) -> tuple[T | None, str | None]:
         """Have it done by the thread: its result, or what went wrong."""
         self._now = self._clock.now()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+        except RuntimeError as error:  # no room for the thread
+            return None, f"{self._path}: {error}"
 
     def _guarded(self, work: Callable[[], T]) -> tuple[T | None, str | None]:
         """The border to SQLite. A file found damaged is put aside, and the work done again on a new one."""
@@ -96,7 +131,7 @@ class Sqlite:
         except (_Damaged, sqlite3.Error, OSError, UnicodeError) as error:
             with contextlib.suppress(sqlite3.Error):
                 self._close()
-            return None, f"{self._path}: {error}"
+            return None, f"{self._path}: {_said(error)}"
 
     def _load(self) -> Rows:
         rows = self._opened().execute("SELECT namespace, name, record FROM histories").fetchall()
@@ -117,22 +152,45 @@ class Sqlite:
                 connection.execute("ROLLBACK")
             raise
 
+    def _take_out(self, keys: Collection[Key]) -> None:
+        """Raises _Damaged, sqlite3.Error or OSError: then all of it is damaged, or can't be written now."""
+        connection = self._opened()
+        if connection.execute("SELECT count(*) FROM histories").fetchone() == (0,):
+            return
+        aside = self._aside()
+        os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        connection.execute("VACUUM INTO ?", (str(aside),))
+        self._save(dict.fromkeys(keys))
+        self._log.error("records in the histories are damaged: left out", records=len(keys), kept_as=str(aside))
+
     def _size(self) -> int:
-        files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return sum(file.stat().st_size for file in self._files if file.exists())
 
     def _opened(self) -> sqlite3.Connection:
         """The connection; where there is none yet, the file is opened, checked, and made if need be.
 
         Raises _Damaged, sqlite3.Error or OSError.
         """
+        if self._connection is not None and self._identity() != self._file:
+            self._log.error("the file of histories was taken away: begun anew")
+            self._close()
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if not self._path.exists():
                 os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+                self._is_new = True
             self._connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
+            self._file = self._identity()
             _prepare(self._connection, self._most_pages)
         return self._connection
+
+    def _identity(self) -> tuple[int, int]:
+        """Which file has the name now, (0, 0) if none has."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_dev, found.st_ino
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
@@ -143,12 +201,20 @@ class Sqlite:
         """Rename the file and what belongs to it; raises OSError."""
         with contextlib.suppress(sqlite3.Error):
             self._close()
-        aside = self._path.with_name(f"{self._path.name}.damaged-{self._now:%Y%m%dT%H%M%S.%fZ}")
+        aside = self._aside()
         for suffix in ("", *_SIDE_FILES):
             file = self._path.with_name(self._path.name + suffix)
             if file.exists():
                 file.rename(aside.with_name(aside.name + suffix))
         self._log.error("the histories are damaged: put aside, begun anew", why=why, kept_as=str(aside))
+
+    def _aside(self) -> Path:
+        """A name for a damaged file, once the oldest of those with such names have made room; raises OSError."""
+        others = sorted(self._path.parent.glob(f"{glob.escape(self._path.name)}.damaged-*Z"))
+        for old in others[: len(others) - KEPT_ASIDE + 1]:
+            for suffix in ("", *_SIDE_FILES):
+                old.with_name(old.name + suffix).unlink(missing_ok=True)
+        return self._path.with_name(f"{self._path.name}.damaged-{self._now:%Y%m%dT%H%M%S.%fZ}")
 
 
 def _prepare(connection: sqlite3.Connection, most_pages: int) -> None:
@@ -184,6 +250,12 @@ def _check(connection: sqlite3.Connection) -> None:
     found = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != ("ok",):
         raise _Damaged(str(found[0]))
+
+
+def _said(error: Exception) -> str:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _IN_USE:
+        return "it is locked: another hpad probably uses it"
+    return str(error)
 
 
 def _is_damage(error: Exception) -> bool:

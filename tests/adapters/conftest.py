@@ -55,10 +55,15 @@ class Broker:
         await self._request("PUT", f"/api/queues/{_quoted(vhost)}/{_quoted(name)}", body)
         return name
 
+    async def define(self, **definitions: object) -> None:
+        """What is there besides, under names that no path can hold too."""
+        await self._request("POST", "/api/definitions", definitions)
+
     def connect(self) -> amqp.Connection:
         """A client of vhost "/" that may do everything; its methods block."""
         admin = self.server.admin
-        return amqp.Connection(f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/")
+        url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/"
+        return amqp.Connection(url, timeout=60.0)
 
     async def publish(self, queue: str, count: int, vhost: str = "/") -> None:
         """Put messages on a queue."""

@@ -188,6 +188,7 @@ async def test_the_window_is_the_servers(server):
         ("Ingress", "networking.k8s.io/v1", "ingresses.networking.k8s.io/main/rps"),
         ("Ingress", "networking.k8s.io/v9", "ingresses.networking.k8s.io/main/rps"),
         ("Service", "v1", "services/main/rps"),
+        ("service", "v1", "services/main/rps"),
         ("Namespace", "v1", "metrics/rps"),
     ],
 )
@@ -201,6 +202,81 @@ async def test_a_metric_of_an_object(server, kind, api_version, path):
     query = testing.object_metric("rps", kind, "main", "verb=GET", api_version=api_version)
     assert await adapter.answer([query]) == [ObjectSample(2_000_000, TIME)]
     assert server.asked[-1] == f"{V1BETA2}/{path}?metricLabelSelector=verb=GET"
+
+
+SERVICES = {"resources": [{"name": "services", "kind": "Service"}]}
+
+
+async def test_objects_of_a_kind_share_a_list_and_who_is_not_in_it_is_asked_about_alone(server):
+    server.answers["/api/v1"] = SERVICES
+    server.answers[f"{V1BETA2}/services/*/rps"] = custom(("a", "1"), ("b", "2"), ("other", "3"), ("c", "4"), ("c", "5"))
+    missing = refusal(404, "NotFound", "the server could not find the metric rps for services none")
+    server.refusals[f"{V1BETA2}/services/none/rps"] = missing
+    adapter = CustomMetrics(Settings(), server.context)
+    names = ("a", "b", "none", "c", "a")
+    a, b, none, c, again = await adapter.answer([testing.object_metric("rps", "Service", name) for name in names])
+    assert (a, b, again) == (ObjectSample(1_000, TIME), ObjectSample(2_000, TIME), ObjectSample(1_000, TIME))
+    assert none.message.endswith("the server could not find the metric rps for services none")
+    assert none.blame == "spec"
+    assert "returned 2 results when we asked for exactly one" in c.message
+    assert server.asked[2:] == [f"{V1BETA2}/services/*/rps", f"{V1BETA2}/services/none/rps"]
+
+
+async def test_other_metrics_selectors_and_namespaces_have_lists_of_their_own(server):
+    server.answers["/api/v1"] = SERVICES
+    for path in ("services/*/rps", "services/*/errors"):
+        server.answers[f"{V1BETA2}/{path}"] = custom(("a", "1"), ("b", "2"))
+    queries = [
+        testing.object_metric(metric, "Service", name, selector)
+        for metric, selector in (("rps", None), ("rps", "verb=GET"), ("errors", None))
+        for name in ("a", "b")
+    ]
+    answers = await CustomMetrics(Settings(), server.context).answer(queries)
+    assert [answer.value for answer in answers] == [1_000, 2_000] * 3
+    assert sorted(server.asked[2:]) == [
+        f"{V1BETA2}/services/*/errors",
+        f"{V1BETA2}/services/*/rps",
+        f"{V1BETA2}/services/*/rps?metricLabelSelector=verb=GET",
+    ]
+
+
+async def test_an_api_that_lists_no_objects_is_asked_about_each_and_not_for_a_list_again(server):
+    server.answers["/api/v1"] = SERVICES
+    for name in ("a", "b"):
+        server.answers[f"{V1BETA2}/services/{name}/rps"] = custom((name, "7"))
+    queries = [testing.object_metric("rps", "Service", name) for name in ("a", "b")]
+    adapter = CustomMetrics(Settings(), server.context)
+    for _ in range(2):
+        assert await adapter.answer(queries) == [ObjectSample(7_000, TIME)] * 2
+    assert server.asked.count(f"{V1BETA2}/services/*/rps") == 1
+    assert adapter.group(queries[0]) is None
+
+
+async def test_hpas_that_ask_one_after_the_other_share_a_list(server):
+    """As HPAs do whose reconciles are spread over the period."""
+    server.answers["/api/v1"] = SERVICES
+    server.answers[f"{V1BETA2}/services/*/rps"] = custom(("a", "1"), ("b", "2"))
+    clock = HurriedClock()
+    source = Source(
+        "api",
+        CustomMetrics(Settings(), server.context),
+        clock=clock,
+        log=structlog.get_logger(),
+        observer=lambda *told: None,
+        limits=Limits(fresh=5.0, period=15.0),
+    )
+    server.answers |= {f"{V1BETA2}/services/{name}/rps": custom((name, "0")) for name in ("a", "b")}
+    queries = [testing.object_metric("rps", "Service", name) for name in ("a", "b")]
+    for query in queries:
+        await source.ask(query)
+        clock.ahead += 1.0
+    before = len(server.asked)
+    clock.ahead += 13.0
+    assert await source.ask(queries[0]) == ObjectSample(1_000, TIME)
+    clock.ahead += 1.0
+    assert await source.ask(queries[1]) == ObjectSample(2_000, TIME)
+    assert server.asked[before:] == [f"{V1BETA2}/services/*/rps"]
+    await source.aclose()
 
 
 async def test_discovery_is_asked_once(server):

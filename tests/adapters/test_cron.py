@@ -58,8 +58,8 @@ def test_a_window_over_the_missing_hour_lasts_an_hour_less():
         ({"timezone": "../etc/passwd"}, "timezone: there is no"),
         ({"start": "every day"}, "start: 'every day' is no schedule"),
         ({"end": "0 0 30 2 *"}, "end: '0 0 30 2 *' is no schedule"),
-        ({"replicas": -1}, "Expected `int` >= 0"),
-        ({"replica": 1}, "unknown field `replica`"),
+        ({"replicas": -1}, "replicas: -1 is not a whole number >= 0"),
+        ({"replica": 1}, "replica: unknown field; did you mean 'replicas'?"),
     ],
 )
 def test_what_is_no_schedule_is_named(changed, complaint):

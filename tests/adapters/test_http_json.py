@@ -1,5 +1,6 @@
 """A number out of a JSON document, over real HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,10 @@ class Endpoint:
 async def endpoint() -> AsyncIterator[Endpoint]:
     made = Endpoint()
 
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
     async def text(request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
@@ -61,12 +66,13 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     application.add_routes(
         [
             web.get("/stats", made.document),
+            web.get("/hang", hang),
             web.get("/text", text),
             web.get("/redirect", redirect),
             web.get("/large", large),
         ]
     )
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -158,6 +164,22 @@ async def test_faults(endpoint: Endpoint, where: str, said: str) -> None:
     assert isinstance(answer, AdapterError)
     assert said in answer.message
     assert "secret" not in answer.message
+
+
+async def test_a_slow_document_spoils_its_own_metrics_alone(endpoint: Endpoint) -> None:
+    metrics = {name: {"url": f"{endpoint.url}/{name}", "path": "jobs.waiting"} for name in ("hang", "stats")}
+    settings = msgspec.convert({"metrics": metrics, "request_timeout": "1s"}, HttpJson.Settings)
+    async with testing.context("http") as context, asyncio.timeout(60):
+        slow, fine = await HttpJson(settings, context).answer([testing.external("hang"), testing.external("stats")])
+    assert isinstance(slow, AdapterError)
+    assert "did not answer in time" in slow.message
+    assert isinstance(fine, ExternalSample)
+
+
+@pytest.mark.parametrize("timeout", ["0s", "-1s", "5"])
+def test_a_timeout_that_is_none(timeout: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=timeout):
+        msgspec.convert({"metrics": {}, "request_timeout": timeout}, HttpJson.Settings)
 
 
 async def test_nobody_listens() -> None:

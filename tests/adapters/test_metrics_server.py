@@ -77,12 +77,12 @@ async def test_garbage_is_an_error(kubernetes, adapter, body):
 
 
 async def test_a_namespace_that_hangs_delays_its_own_metrics_only_so_long(kubernetes, adapter):
-    patient = MetricsServer(Settings(request_timeout="200ms"), kubernetes.context)
+    patient = MetricsServer(Settings(request_timeout="2s"), kubernetes.context)
     kubernetes.cluster.faults.add(path="kube-system", delay=5)
     slow, good = await patient.answer(
         [testing.resource("cpu", "app=web", namespace="kube-system"), testing.resource("cpu", "app=web")]
     )
-    assert slow == AdapterError("unable to fetch metrics from resource metrics API: no answer within 0.2s")
+    assert slow == AdapterError("unable to fetch metrics from resource metrics API: no answer within 2s")
     assert isinstance(good, PodSample)
 
 

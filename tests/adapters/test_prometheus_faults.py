@@ -116,6 +116,16 @@ async def test_answers_that_are_no_answers(server: Server, handler: Handler, sai
     assert len(server.requests) == 1
 
 
+async def test_an_answer_in_part_is_none(server: Server) -> None:
+    """As VictoriaMetrics says it while a part of its storage is away."""
+    server.handler = says(200, {**ONE, "isPartial": True})
+    error = await refusal(server.url)
+    assert "in part only" in error.message
+    assert error.blame == "source"
+    server.handler = says(200, {**ONE, "isPartial": False})
+    assert [type(answer) for answer in await ask(server.url)] == [ExternalSample]
+
+
 async def test_truncated_json(server: Server) -> None:
     async def cut(request: web.Request) -> web.StreamResponse:
         return web.Response(body=msgspec.json.encode(ONE)[:-5], content_type="application/json")
@@ -158,6 +168,21 @@ async def test_a_slow_query_spoils_its_own_metric_alone(server: Server) -> None:
     assert isinstance(fine, ExternalSample)
 
 
+async def test_queries_without_a_turn_are_given_up_with_those_that_have_it(server: Server) -> None:
+    """One by one they would take so long that nobody would wait for the answers that are there."""
+
+    async def hang(request: web.Request) -> web.StreamResponse:
+        if len(server.requests) > 2:
+            await asyncio.Event().wait()
+        return web.json_response(ONE)
+
+    server.handler = hang
+    answers = await ask(server.url, *(f"m{number}" for number in range(20)), concurrency=2, query_timeout="100ms")
+    assert [type(answer) for answer in answers[:2]] == [ExternalSample] * 2
+    assert all("did not answer in time" in answer.message for answer in answers[2:])
+    assert len(server.requests) < 10
+
+
 async def test_nobody_listens() -> None:
     (port,) = ports.free(1)
     assert "cannot be reached" in (await refusal(f"http://127.0.0.1:{port}")).message
@@ -179,7 +204,7 @@ async def test_what_is_sent(server: Server, tmp_path: Path, monkeypatch: pytest.
     (request,), (form,) = server.requests, server.forms
     assert (request.method, request.path) == ("POST", "/prometheus/api/v1/query")
     assert dict(request.query) == {"tenant": SECRET}
-    assert form == {"query": "depth", "time": f"{lab.NOW}.000", "timeout": "2s"}
+    assert form == {"query": "depth", "time": f"{lab.NOW}.000", "timeout": "2000ms"}
     sent = [request.headers[name] for name in ("X-Scope-OrgID", "X-Key", "X-Plain", "Authorization")]
     assert sent == ["shop", "from the environment", "plain", f"Bearer {SECRET}"]
 

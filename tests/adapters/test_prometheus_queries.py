@@ -133,8 +133,8 @@ async def test_external_metrics_are_fused_and_told_apart(prom: Asked) -> None:
     assert prom.requests == ["POST /api/v1/query"]
 
 
-async def test_a_query_that_mixes_series_is_not_fused(prom: Asked) -> None:
-    query = "topk(1, queue_depth{<<.LabelMatchers>>})"
+@pytest.mark.parametrize("query", ["topk(1, queue_depth{<<.LabelMatchers>>})", "SUM(queue_depth{<<.LabelMatchers>>})"])
+async def test_a_query_that_mixes_series_is_not_fused(prom: Asked, query: str) -> None:
     asked = [testing.external("depth", f"queue={queue}") for queue in ("orders", "mails")]
     answers = await prom.answers({"depth": {"query": query}}, *asked)
     assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(80_000,), (7000,)]
@@ -155,6 +155,44 @@ async def test_no_number_is_missing_and_never_zero(prom: Asked, queue: str) -> N
     assert f'queue="{queue}"' in missing.message
     zero = await prom.answer("queue_depth{<<.LabelMatchers>>}", asked, empty="zero")
     assert zero == ExternalSample((0,), AT)
+
+
+@pytest.mark.parametrize("odd", ["nan", "inf"])
+async def test_a_sum_with_a_value_that_is_no_number_is_not_told_without_it(prom: Asked, odd: str) -> None:
+    asked, query = testing.external("depth"), f'queue_depth{{queue=~"orders|{odd}"}}'
+    missing = await prom.answer(query, asked)
+    assert isinstance(missing, AdapterError)
+    assert "1 of 2 series" in missing.message
+    assert missing.blame == "spec"
+    of_object = testing.object_metric("depth", "Ingress", "main")
+    assert isinstance(await prom.answer(query, of_object, reduce="sum"), AdapterError)
+    assert await prom.answer(query, asked, empty="zero") == ExternalSample((80_000,), AT)
+
+
+async def test_a_pod_of_which_a_part_is_no_number_has_no_value(prom: Asked) -> None:
+    query = (
+        'label_replace(container_cpu_usage_seconds_total{namespace="<<.Namespace>>"} '
+        '/ (container_cpu_usage_seconds_total{container="app"} > 0 or container_cpu_usage_seconds_total * 0), '
+        '"unit", "core", "", "")'
+    )
+    asked = testing.pods_metric("share", "app=web", namespace="shop")
+    answer = await prom.answer(query, asked, reduce="sum")
+    assert isinstance(answer, PodSample), answer
+    assert {pod: value.value for pod, value in answer.values.items()} == {"web-2": 1000}
+
+
+@pytest.mark.parametrize("timeout", ["1.5s", "1m0.5s", "900ms", "5s"])
+async def test_every_patience_is_one_that_prometheus_understands(prom: Asked, timeout: str) -> None:
+    (answer,) = await prom.answers({"one": {"query": "vector(1)"}}, testing.external("one"), query_timeout=timeout)
+    assert answer == ExternalSample((1000,), AT)
+
+
+async def test_a_comment_is_no_text_however_it_is_quoted(prom: Asked) -> None:
+    query = """sum(queue_depth{  # that's all
+        namespace="<<.Namespace>>", queue="<<index .Labels "queue">>"  # isn't it
+    })"""
+    answer = await prom.answer(query, testing.external("depth", "queue=orders", namespace="shop"))
+    assert answer == ExternalSample((80_000,), AT)
 
 
 async def test_pods_without_a_value_are_absent_or_zero_when_asked(prom: Asked) -> None:
@@ -348,17 +386,3 @@ async def test_a_query_made_of_the_hpa_takes_an_hpa(prom: Asked) -> None:
 async def test_all_labels_of_the_hpa_at_once_are_no_text(prom: Asked) -> None:
     with pytest.raises(AdapterError, match=r"<<\.HPALabels>> names no label"):
         await prom.answer('queue_depth{queue="<<.HPALabels>>"}', asking("web"))
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [(DEPTH, False), ('x{a="<<.Namespace>>"}', False)]
-    + [(f'x{{a="<<.{each}>>"}}', True) for each in ("HPA", "Target", "TargetKind", "HPALabels.team")],
-)
-async def test_only_queries_made_of_the_hpa_are_personal(prom: Asked, query: str, expected: bool) -> None:
-    settings = msgspec.convert(
-        {"url": "http://127.0.0.1:9", "metrics": {"depth": {"query": query}}}, Prometheus.Settings
-    )
-    async with testing.context("prom") as context:
-        made = Prometheus(settings, context)
-        assert [made.personal(testing.external(name)) for name in ("depth", "other")] == [expected, False]

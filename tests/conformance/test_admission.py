@@ -25,13 +25,13 @@ def load(value: Row, *, scale_to_zero: bool = False) -> hpas.Loaded:
 
 def as_given(row: Row) -> Row:
     """The input as it was judged. Go leaves an empty list out when it writes an object, so that `{"policies": []}`
-    reads `{}` in a row; where the answer lacks the policies that `{}` would have been given, it was that list."""
+    reads `{}` in a row (41 of 1,000). Which rows these are, their errors say: policies that were really absent would
+    have been filled in, and nobody would have missed them."""
     given: Row = copy.deepcopy(row["in"])
-    answered = row["defaulted"]["spec"].get("behavior") or {}
+    missed = {error["field"] for error in row["errors"] if "must specify at least one Policy" in error["message"]}
     for direction, rules in (given["spec"].get("behavior") or {}).items():
-        if "policies" not in answered[direction]:
-            assert "policies" not in rules
-            rules["policies"] = []
+        if f"spec.behavior.{direction}.policies" in missed:
+            rules.setdefault("policies", [])
     return given
 
 

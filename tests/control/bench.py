@@ -1,7 +1,8 @@
 """A small world in memory, for the heartbeat under virtual time."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import virtual
 
 from hpad.control.claims import Claims
 from hpad.control.controller import Controller
+from hpad.control.handover import Handover
 from hpad.control.ownership import EVERYTHING, Owner
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.kube import errors
@@ -80,6 +82,8 @@ class World:
         self.scales: dict[str, int] = {}
         self.selectors: dict[str, str] = {}
         self.writes: list[int] = []
+        self.write_seconds = 0.0
+        self.read_seconds: Iterator[float] = itertools.repeat(0.0)
         self.fresh_reads = 0
         self.refusals: list[errors.ApiError] = []
         self.status_refusals: list[errors.ApiError] = []
@@ -100,12 +104,19 @@ class World:
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
         self.events.append(event)
 
-    async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
+    def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         if ref.name not in self.scales:
-            raise errors.ApiError(404, "NotFound", f'deployments.apps "{ref.name}" not found')
+            return None
         count = self.scales[ref.name]
         labels = self.selectors.get(ref.name, f"app={ref.name}")
         return Scale(metadata={"name": ref.name}, spec=ScaleSpec(count), status=ScaleStatus(count, labels))
+
+    async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
+        await asyncio.sleep(next(self.read_seconds))
+        found = self.peek_scale(namespace, ref)
+        if found is None:
+            raise errors.ApiError(404, "NotFound", f'deployments.apps "{ref.name}" not found')
+        return found
 
     async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         self.fresh_reads += 1
@@ -114,6 +125,7 @@ class World:
         return await self.read_scale(namespace, ref)
 
     async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+        await asyncio.sleep(self.write_seconds)
         self.writes.append(scale.spec.replicas)
         if self.refusals:
             raise self.refusals.pop(0)
@@ -166,6 +178,9 @@ class Bench:
         period: float = 15.0,
         workers: int = 8,
         owner: Owner = EVERYTHING,
+        rest: float = 0.0,
+        lease: float = 0.0,
+        telemetry: Telemetry | None = None,
         **ways: Any,
     ) -> None:
         self.clock = virtual.VirtualClock()
@@ -174,7 +189,7 @@ class Bench:
         self.metrics = Metrics(self.clock)
         self.store = InMemory()
         self.claims = Claims()
-        self.telemetry = Telemetry()
+        self.telemetry = telemetry or Telemetry()
         told = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **ways}
         self.reconciler = Reconciler(
             ways=Ways(**told),
@@ -188,6 +203,9 @@ class Bench:
         )
         self.controller = Controller(
             self.source, self.reconciler, self.telemetry, self.clock, period=period, workers=workers, owner=owner
+        )
+        self.handover = Handover(
+            self.source, self.controller, self.store, self.telemetry, self.clock, rest=rest, lease=lease
         )
         for each in found:
             self.world.scales[each.metadata.name] = 1

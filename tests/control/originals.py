@@ -10,7 +10,7 @@ import json
 import random
 from typing import Any
 
-from control.voters import Network, OddClock, Server
+from control.voters import Network, OddClock, Server, Switched
 
 from hpad.kube import errors, lease
 from hpad.model.election import JITTER, Election
@@ -18,7 +18,7 @@ from hpad.model.election import JITTER, Election
 FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
 
 
-class Original:
+class Original(Switched):
     """Has the face of a Voter."""
 
     def __init__(self, name: str, server: Server, *, clock: OddClock, dice: random.Random) -> None:
@@ -31,28 +31,11 @@ class Original:
         self._held: dict[str, Any] | None = None
         self._record: dict[str, Any] = {}
         self._observed = 0.0
-        self._running: asyncio.Task[None] | None = None
-
-    @property
-    def running(self) -> bool:
-        return self._running is not None and not self._running.done()
 
     def start(self) -> "Original":
         self._held, self._record, self._observed = None, {}, 0.0
         self._running = asyncio.create_task(self._live())
         return self
-
-    def end(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
-
-    async def stop(self) -> None:
-        self.end()
-        if self._running is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._running
-        for task in list(self.network.late):
-            task.cancel()
 
     async def _live(self) -> None:
         retry = self._told.retry_period.total_seconds()

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 import virtual
 from control.bench import Bench, hpa
 
@@ -14,6 +15,7 @@ from hpad.model.history import History, Recommendation, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.target import Scale, ScaleSpec, ScaleStatus
+from hpad.model.tunables import Gates, Tunables
 from hpad.store import lasting
 from hpad.store.memory import Begun, Memory
 from hpad.telemetry import Telemetry
@@ -48,6 +50,9 @@ class Nowhere:
 
     async def quarantine(self, keys: Any) -> None:
         pass
+
+    def emptied(self) -> bool:
+        return False
 
     async def size(self) -> int:
         return 0
@@ -129,3 +134,29 @@ def test_pods_that_vanished_after_a_growth_whose_status_is_owed_count_as_a_scale
     scale = Scale(metadata={"name": "web"}, spec=ScaleSpec(7), status=ScaleStatus(7, "app=web"))
     seen = View(hpa=hpa("web", behavior=WINDOW), now=now + timedelta(seconds=15), scale=scale)
     assert [fall.change for fall in resume.resumed(held, seen, timedelta(minutes=1)).scale_downs] == [3]
+
+
+@pytest.mark.parametrize(("fixed", "grown"), [(True, 3), (False, 10)])
+def test_another_target_is_not_held_to_counts_recommended_for_the_one_before(fixed: bool, grown: int) -> None:
+    async def main() -> None:
+        gates = Gates(HPATargetHistory=fixed)
+        bench = Bench(hpa("web"), tunables=Tunables(gates=gates))
+        bench.world.scales.update(web=10, other=3)
+        bench.metrics.values["web"] = 100
+        bench.source.put(hpa("web", behavior=None))
+        bench.controller.start()
+        await asyncio.sleep(31)
+        bench.metrics.values["web"] = 20
+        ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
+        bench.source.put(hpa("web", behavior=None, scaleTargetRef=ref))
+        await asyncio.sleep(60)
+        assert bench.world.scales == {"web": 10, "other": grown}
+        bench.source.put(hpa("web", behavior=None, scaleTargetRef={**ref, "apiVersion": "apps/v2"}))
+        await asyncio.sleep(200)
+        assert bench.world.scales["other"] == grown
+        if fixed:
+            await asyncio.sleep(60)
+            assert bench.world.scales["other"] == 2, "another version of its API is no other target"
+        await bench.controller.stop(5)
+
+    virtual.run(main())

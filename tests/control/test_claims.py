@@ -1,6 +1,10 @@
 """Claims: who else lays hands on these pods."""
 
+import asyncio
+
 import hypothesis
+import virtual
+from control.bench import Bench, hpa
 from hypothesis import strategies
 
 from hpad.control.claims import Claims
@@ -23,6 +27,38 @@ def test_an_hpa_that_claims_a_common_pod_is_a_rival() -> None:
     assert claims.rivals(WEB, [pod(app="web", tier="front")]) == ("twin",)
     assert claims.rivals(WEB, [pod(app="web", tier="back")]) == ()
     assert claims.rivals(OTHER, [pod(app="other")]) == ()
+
+
+class Half:
+    """The owner of those HPAs."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def owns(self, key: Key) -> bool:
+        return key.name in self.names
+
+
+def test_rivals_are_found_whoever_acts_on_them() -> None:
+    """Two members, each with one of two HPAs on the same pods: neither scales."""
+
+    async def main(name: str) -> Bench:
+        bench = Bench(hpa("web"), hpa("twin"), owner=Half(name))
+        bench.world.selectors["twin"] = "app=web"
+        bench.metrics.values.update({"web": 40, "twin": 40})
+        bench.world.scales["web"] = 2
+        bench.controller.start()
+        await asyncio.sleep(31)
+        bench.world.writes.clear()
+        await asyncio.sleep(60)
+        await bench.controller.stop(5)
+        return bench
+
+    for name in ("web", "twin"):
+        bench = virtual.run(main(name))
+        assert bench.world.writes == []
+        assert "AmbiguousSelector" in {event.reason for event in bench.world.events}
+        assert {each for _, each in bench.metrics.asked} <= {name}
 
 
 def test_another_namespace_is_another_world() -> None:
@@ -82,3 +118,18 @@ def test_a_label_that_all_have_in_common_does_not_make_everybody_look_at_everybo
     pods = [Pod(name=f"p{n}", namespace="default", labels=labels) for n in range(50)]
     assert claims.rivals(Key("default", "other"), pods) == ("app-7",)
     assert len(looked_at) < 10
+
+
+def test_two_hpas_of_one_target_are_rivals_from_the_first_turn_on() -> None:
+    """Else one of them would take a step after every start."""
+
+    async def main() -> None:
+        ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        bench = Bench(hpa("web"), hpa("twin", scaleTargetRef=ref))
+        del bench.world.scales["twin"]
+        bench.metrics.values.update(web=90, twin=50)
+        await bench.beat(40)
+        assert bench.world.writes == []
+        assert {event.reason for event in bench.world.events} == {"AmbiguousSelector", "FailedComputeMetricsReplicas"}
+
+    virtual.run(main())

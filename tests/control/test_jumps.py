@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+from hpad.clock import Moment
 from hpad.control.jumps import Jumps
 from hpad.model.history import Heard, History, Recommendation, Rescale
 from hpad.model.key import Key
@@ -42,33 +43,33 @@ def remembered(at: datetime) -> Memory:
 
 def test_time_that_passes_changes_nothing() -> None:
     clock = Set()
-    jumps = Jumps(clock)
-    assert jumps.caught_up(KEY, Memory(), clock.now()) == Memory()
+    jumps = Jumps()
+    assert jumps.caught_up(KEY, Memory(), Moment.now(clock)) == Memory()
     memory = remembered(clock.now())
     for seconds in (15, 3600, 0.1):
         clock.passes(seconds, timedelta(milliseconds=400))
-        assert jumps.caught_up(KEY, memory, clock.now()) is memory
+        assert jumps.caught_up(KEY, memory, Moment.now(clock)) is memory
         memory = remembered(clock.now())
 
 
 def test_a_history_moves_with_the_clock() -> None:
     for hours in (1, -1):
         clock, jump = Set(), timedelta(hours=hours)
-        jumps = Jumps(clock)
-        jumps.caught_up(KEY, Memory(), clock.now())
+        jumps = Jumps()
+        jumps.caught_up(KEY, Memory(), Moment.now(clock))
         memory = remembered(clock.now())
         clock.passes(15, jump)
-        assert jumps.caught_up(KEY, memory, clock.now()) == remembered(NOON + jump)
+        assert jumps.caught_up(KEY, memory, Moment.now(clock)) == remembered(NOON + jump)
 
 
 def test_a_look_that_was_not_remembered_does_not_hide_a_jump() -> None:
     clock, jump = Set(), timedelta(hours=1)
-    jumps = Jumps(clock)
-    jumps.caught_up(KEY, Memory(), clock.now())
+    jumps = Jumps()
+    jumps.caught_up(KEY, Memory(), Moment.now(clock))
     memory = remembered(clock.now())
     for _ in range(3):
         clock.passes(15, jump)
-        assert jumps.caught_up(KEY, memory, clock.now()).at == NOON + (clock.wall - NOON) - timedelta(
+        assert jumps.caught_up(KEY, memory, Moment.now(clock)).at == NOON + (clock.wall - NOON) - timedelta(
             seconds=clock.ticks - 100
         )
 
@@ -76,14 +77,14 @@ def test_a_look_that_was_not_remembered_does_not_hide_a_jump() -> None:
 def test_a_memory_of_another_process_is_left_alone() -> None:
     clock = Set()
     memory = remembered(NOON - timedelta(days=1))
-    assert Jumps(clock).caught_up(KEY, memory, clock.now()) is memory
+    assert Jumps().caught_up(KEY, memory, Moment.now(clock)) is memory
 
 
 def test_an_hpa_that_is_gone_leaves_nothing() -> None:
     clock = Set()
-    jumps = Jumps(clock)
-    jumps.caught_up(KEY, Memory(), clock.now())
+    jumps = Jumps()
+    jumps.caught_up(KEY, Memory(), Moment.now(clock))
     memory = remembered(clock.now())
     jumps.forget(KEY)
     clock.passes(15, timedelta(hours=1))
-    assert jumps.caught_up(KEY, memory, clock.now()) is memory
+    assert jumps.caught_up(KEY, memory, Moment.now(clock)) is memory

@@ -1,14 +1,14 @@
 """An HPA that is gone leaves nothing behind, in no container of the heartbeat or of a source."""
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import structlog
 import virtual
 from control.bench import Bench, hpa
+from holdings import containers
 
 from hpad.adapter import EXTERNAL, Answer, ExternalSample, Query
 from hpad.gather.limits import Limits
@@ -31,33 +31,6 @@ class Counting:
 
     async def aclose(self) -> None:
         pass
-
-
-def containers(root: Any) -> dict[str, int]:
-    """The sizes of all containers that hpad's own objects hold, by where they are held."""
-    sizes: dict[str, int] = {}
-    seen: set[int] = set()
-    todo = [("", root)]
-    while todo:
-        path, value = todo.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, dict | list | set | deque):
-            sizes[path] = max(len(value), sizes.get(path, 0))
-            inside = value.values() if isinstance(value, dict) else value
-            todo.extend((f"{path}[]", each) for each in list(inside))
-        elif type(value).__module__.startswith("hpad."):
-            todo.extend((f"{path}.{name}", each) for name, each in attributes(value))
-    return sizes
-
-
-def attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    yield from getattr(value, "__dict__", {}).items()
-    for kind in type(value).__mro__:
-        for name in getattr(kind, "__slots__", ()):
-            if hasattr(value, name):
-                yield name, getattr(value, name)
 
 
 def test_hpas_that_are_gone_leave_nothing() -> None:

@@ -4,7 +4,9 @@ import asyncio
 import math
 
 import hypothesis
+import structlog
 import virtual
+from control.bench import Bench, hpa
 from control.test_workqueue import Tally
 from hypothesis import strategies
 
@@ -93,3 +95,67 @@ def test_whoever_is_queued_has_a_turn(names: list[str], pause: int, patience: fl
         return found
 
     assert sorted(virtual.run(main())) == sorted(set(names))
+
+
+PERIOD = 15.0
+SHED = 4
+"""While load is shed, one turn in so many periods is left to those that do not grow."""
+
+
+def test_while_load_is_shed_those_that_grow_keep_their_turns_and_all_others_leave_some_out() -> None:
+    async def main() -> None:
+        bench = Bench(hpa("grows"), hpa("stays"), hpa("other"))
+
+        async def lose_pods() -> None:
+            while True:
+                bench.world.scales["grows"] = 1
+                await asyncio.sleep(1)
+
+        bench.metrics.values.update(grows=20, stays=10, other=10)
+        bench.world.scales.update(stays=1, other=1)
+        losing = asyncio.create_task(lose_pods())
+        bench.controller.start()
+        await asyncio.sleep(4 * PERIOD)
+        bench.controller.shed(True)
+        await asyncio.sleep(2 * PERIOD)  # the turns that were planned before
+        counts = {name: len(bench.metrics.times(name)) for name in ("grows", "stays", "other")}
+        await asyncio.sleep(8 * SHED * PERIOD)
+        during = {name: len(bench.metrics.times(name)) - count for name, count in counts.items()}
+        assert during == {"grows": 8 * SHED, "stays": 8, "other": 8}
+        left_out = b"hpad_reconciles_put_off_total 0.0"
+        assert left_out not in await bench.telemetry.exposition()
+
+        bench.source.put(hpa("stays", goal=5))
+        await asyncio.sleep(0.001)
+        assert bench.metrics.times("stays")[-1] == asyncio.get_running_loop().time() - 0.001, (
+            "a change waits for nobody"
+        )
+        bench.controller.shed(False)
+        before = len(bench.metrics.times("other"))
+        await asyncio.sleep(2 * PERIOD)
+        assert len(bench.metrics.times("other")) - before == 2, "nobody waits any longer"
+        losing.cancel()
+        await bench.controller.stop(5)
+
+    virtual.run(main())
+
+
+def test_reconciles_that_are_given_up_are_told_in_a_line_a_period() -> None:
+    async def hang() -> None:
+        await asyncio.sleep(3600)
+
+    async def main() -> str:
+        names = [f"app-{number}" for number in range(100)]
+        bench = Bench(*(hpa(name) for name in names), period=PATIENCE)
+        bench.metrics.values = dict.fromkeys(names, hang)
+        await bench.beat(4 * PATIENCE)
+        return (await bench.telemetry.exposition()).decode()
+
+    with structlog.testing.capture_logs() as logs:
+        series = virtual.run(main())
+    told = [line for line in logs if line["event"] == "reconciles took too long and were given up"]
+    given_up = float(series.split('reconciliations_total{action="none",error="internal"} ')[1].split()[0])
+    assert given_up >= 200
+    assert sum(line["reconciles"] for line in told) == given_up
+    assert len(told) <= 4 + 1  # and what is left at the end
+    assert all(1 <= len(line["some"]) <= 5 for line in told)

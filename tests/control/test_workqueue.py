@@ -1,6 +1,7 @@
 """The delaying queue: nothing lost, nothing twice at once, the earliest deadline wins."""
 
 import asyncio
+import importlib.util
 import itertools
 import math
 
@@ -9,6 +10,8 @@ import pytest
 import virtual
 from hypothesis import strategies
 
+from hpad import process
+from hpad.clock import SystemClock
 from hpad.control.workqueue import DelayingQueue, ShutDown
 from hpad.model.key import Key
 
@@ -161,6 +164,22 @@ def test_what_the_series_say() -> None:
 
     tally = virtual.run(main())
     assert (tally.adds, tally.waits, tally.works, tally.depths) == (1, [2.0], [3.0], [1, 0])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not there")
+def test_a_delay_below_what_a_timer_can_measure_is_one_among_others() -> None:
+    """uvloop's timers count milliseconds: what is due in less is no timer to it, and has no time."""
+
+    async def main() -> list[Key]:
+        work = DelayingQueue(SystemClock(), Tally())
+        for key, seconds in [(A, 1e-5), (A, 1e-6), (A, 60.0), (B, 60.0), (B, 1e-5)]:
+            work.add_after(key, seconds)
+            work.check()
+        async with asyncio.timeout(10):
+            return [await work.get(), await work.get()]
+
+    with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        assert sorted(runner.run(main())) == [A, B]
 
 
 ACTIONS = strategies.one_of(

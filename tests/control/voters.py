@@ -121,7 +121,32 @@ class Network:
         task.add_done_callback(self.late.discard)
 
 
-class Voter:
+class Switched:
+    """What runs in the background until its power switch is turned, on a network of its own."""
+
+    network: Any
+    _running: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    def end(self) -> None:
+        """Begin an orderly end."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def stop(self) -> None:
+        """An orderly end; requests that nobody waits for are forgotten."""
+        self.end()
+        if self._running is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+        for task in list(self.network.late):
+            task.cancel()
+
+
+class Voter(Switched):
     """A candidate, what it was told, and its power switch."""
 
     def __init__(
@@ -143,11 +168,6 @@ class Voter:
         self.leader = Leader(self.elector, told, self.telemetry, self.clock, dice=roll)
         self.turns: list[tuple[float, bool]] = []
         self.leader.subscribe(self._note)
-        self._running: asyncio.Task[None] | None = None
-
-    @property
-    def running(self) -> bool:
-        return self._running is not None and not self._running.done()
 
     @property
     def leads(self) -> bool:
@@ -156,20 +176,6 @@ class Voter:
     def start(self) -> "Voter":
         self._running = asyncio.create_task(self.leader.run())
         return self
-
-    def end(self) -> None:
-        """Begin an orderly end."""
-        if self._running is not None:
-            self._running.cancel()
-
-    async def stop(self) -> None:
-        """An orderly end; requests that nobody waits for are forgotten."""
-        self.end()
-        if self._running is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._running
-        for task in list(self.network.late):
-            task.cancel()
 
     async def series(self) -> list[str]:
         text = (await self.telemetry.exposition()).decode()

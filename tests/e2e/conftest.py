@@ -19,13 +19,19 @@ from hpad.model.tunables import Tunables
 Json = dict[str, Any]
 PERIOD = 0.4
 IMPATIENT = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
+AT_LAST = 180.0
+"""Seconds after which what has not happened yet never will, however busy the machine is."""
 
 
 class World:
-    """A cluster whose pods are objects, hpad at work on it, and the eyes and hands of a test."""
+    """A cluster whose pods are objects, hpad at work on it, and the eyes and hands of a test.
+
+    `patience` is in seconds of the loop.
+    """
 
     def __init__(self, cluster: Cluster, stack: contextlib.AsyncExitStack) -> None:
         self.cluster = cluster
+        self.patience = AT_LAST
         self.daemon: app.App
         self._stack = stack
         self._load: dict[str, Callable[[int], int]] = {}
@@ -45,7 +51,7 @@ class World:
         self.daemon = app.App(settings.Settings(**told), clock=clock, cluster_config=where, pace=pace)
         await self._stack.enter_async_context(self.daemon)
         if ready:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(self.patience):
                 await self.daemon.ready()
         return self.daemon
 
@@ -131,29 +137,42 @@ class World:
             if event["involvedObject"]["name"] == name and event["involvedObject"]["kind"] == "HorizontalPodAutoscaler"
         ]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 15) -> Any:
-        """Wait until something holds; its value."""
-        async with asyncio.timeout(seconds):
+    async def until(self, condition: Callable[[], Any], seconds: float | None = None) -> Any:
+        """Wait until something holds, for `patience` unless told; its value."""
+        async with asyncio.timeout(seconds or self.patience):
             while not (value := condition()):  # noqa: ASYNC110  # the world has no event for it
                 await asyncio.sleep(0.02)
         return value
+
+    async def exposed(self, words: str) -> str:
+        """All series, once they have these words. A turn is counted when its status has been written."""
+        async with asyncio.timeout(self.patience):
+            while words not in (series := (await self.daemon.telemetry.exposition()).decode()):  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.02)
+        return series
 
     async def periods(self, count: float) -> None:
         """Let that many sync periods pass."""
         await asyncio.sleep(count * PERIOD)
 
 
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
+@contextlib.asynccontextmanager
+async def worlds(cluster: Cluster) -> AsyncIterator[World]:
+    """A world around a cluster, which is started and stopped with it."""
     async with contextlib.AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(Cluster(auto_ready=True))
-        made = World(cluster, stack)
+        made = World(await stack.enter_async_context(cluster), stack)
         burning = asyncio.create_task(made.burn())
         try:
             yield made
         finally:
             burning.cancel()
             await asyncio.gather(burning, return_exceptions=True)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with worlds(Cluster(auto_ready=True)) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -163,11 +182,3 @@ def plain_logs() -> Iterator[None]:
     structlog.configure(processors=[structlog.processors.add_log_level, plain], cache_logger_on_first_use=False)
     yield
     structlog.reset_defaults()
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how long recovering took: tests record ("recovery", (from what, seconds))."""
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == "recovery":
-                terminalreporter.write_line(f"recovered {value[1]:.1f} s after {value[0]}")

@@ -1,146 +1,140 @@
 """Play a timeline with a store that survives, and die of kill -9 again and again.
 
 A program of its own: the parent has everything imported and forks a child for each life, which reconciles with the real
-reconciler and the real store, and is killed from outside at a random moment. What the API server has seen is a file of
-lines that outlives them all: "w STEP COUNT" for a scale that was written, "d STEP RESULT" for a step that is complete.
-The next life begins with the first step of which the API server has seen neither.
+reconciler and the real store, and is killed at a random moment: from outside, or (`lazy`) by its own hand at the moment
+that the seed says, so that a run can be repeated. What the API server has seen is a file of lines that outlives them
+all: "w STEP COUNT" for a scale that was written, "d STEP RESULT" for a step that is complete. The next life begins with
+the first step of which the API server has seen neither. The other lines tell what became of the records, for
+`crash_model` to judge by: "b LIFE" when a life begins, "l FOUND" when records were read, "s RECORDS" when some are
+about to be saved, "a FAILED" when that is over, "x all" when the file was deleted, "h STEP HISTORY" what a decision was
+made with.
 
-    python crashing.py TIMELINE WORLD STORE SEED KILLS [gap=SECONDS] [trouble=full|truncated]
+    python -m e2e.crashing TIMELINE WORLD STORE SEED KILLS [gap=SECONDS] [lazy=1] [trouble=any|full|...]
 
 TIMELINE holds a JSON line for each of the scenarios, whose steps are taken in turn; STORE is memory, a path, or the URL
-of a cluster.
+of a cluster. Saves are awaited after every step; `lazy`: not before the HPA's next step, as if saved once a period.
 """
 
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
-import resource
 import signal
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
+from e2e import crash_troubles
+from e2e.crash_world import Pulse, StepClock, Witness, World
 
 from hpad.clock import Clock, SystemClock
 from hpad.control.claims import Claims
 from hpad.control.reconcile import Reconciler, Ways
-from hpad.control.slots import Slot
-from hpad.kube import client, config, errors, history
+from hpad.control.slots import Slot, Slots
+from hpad.engine import settle
+from hpad.kube import client, config, history
 from hpad.model import snapshot
+from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.key import Key
-from hpad.model.sample import Sample
 from hpad.store import lasting, memory, sqlite
 from hpad.telemetry import Telemetry
 
 LONG = 500
 PACE = lasting.Pace(tick=0.0005, rest=0.005, loading=0.02)
+LAZY = PACE._replace(rest=86400.0, loading=0.0)
+"""Nothing is saved but what is asked for, so that the order of what happens depends on seed (and hashes) alone."""
 
 
-class StepClock:
-    """The time of the step, and real time for waiting."""
+class Planned(NamedTuple):
+    """A step to play: the number of its scenario, and the count at which the original leaves the target."""
+
+    which: int
+    hpa: HorizontalPodAutoscaler
+    scenario: snapshot.Scenario
+    step: snapshot.Step
+    left: int
+
+
+def steps(timeline: Path) -> list[Planned]:
+    """The steps in the order they come, those of the scenarios in turn."""
+    scenarios = [snapshot.decode_scenario(json.loads(line)) for line in timeline.read_text().splitlines()]
+    longest = max(len(each.steps) for each in scenarios)
+    turns = [
+        (which, each, turn) for turn in range(longest) for which, each in enumerate(scenarios) if turn < len(each.steps)
+    ]
+    return [_planned(*turn) for turn in turns[:LONG]]
+
+
+def _planned(which: int, played: snapshot.Scenario, turn: int) -> Planned:
+    known = msgspec.structs.replace(played.hpa.metadata, name=f"{played.hpa.metadata.name}-{which}", uid=f"uid-{which}")
+    raw = played.steps[turn]
+    specs = [step["spec"] for step in played.steps[: turn + 1] if step.get("spec")]
+    spec = snapshot.decode_step({**raw, "spec": specs[-1]}).spec if specs else played.hpa.spec
+    step, wrote = snapshot.decode_step(raw), raw["expect"].get("scaleTo")
+    left = wrote if wrote is not None else 0 if step.scale is None else step.scale.spec.replicas
+    return Planned(
+        which, msgspec.structs.replace(played.hpa, metadata=known, spec=spec or played.hpa.spec), played, step, left
+    )
+
+
+class Targets:
+    """The targets as this run leaves them; where somebody else sets one in the timeline, it is set here, too."""
 
     def __init__(self) -> None:
-        self.step: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+        self._ours: dict[int, int] = {}
+        self._theirs: dict[int, int] = {}
 
-    def now(self) -> datetime:
-        return self.step
+    def found(self, planned: Planned) -> snapshot.Step:
+        """The step with the count that its target has by now."""
+        step, which = planned.step, planned.which
+        if step.scale is None or step.scale_error is not None:
+            return step
+        told = step.scale.spec.replicas
+        if self._theirs.get(which) != told:
+            self._ours[which] = told
+        if self._ours[which] == told:
+            return step
+        count = self._ours[which]
+        status = msgspec.structs.replace(step.scale.status, replicas=count)
+        scale = msgspec.structs.replace(step.scale.with_replicas(count), status=status)
+        return msgspec.structs.replace(step, scale=scale)
 
-    def monotonic(self) -> float:
-        return self.step.timestamp()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
-
-
-class World:
-    """The target's scale as the step says; each thing that is asked or told is a moment to be killed at."""
-
-    def __init__(self, alive: int) -> None:
-        self.number = 0
-        self.step: snapshot.Step
-        self.refusals: list[str] = []
-        self.pods = self
-        self.recorder = self
-        self._alive = alive
-
-    def moment(self) -> None:
-        os.write(self._alive, b".\n")
-
-    def note(self, line: str) -> None:
-        os.write(self._alive, f"{line}\n".encode())
-
-    def select(self, namespace: str, selector: Any) -> list[Any]:
-        return list(self.step.selected())
-
-    def record(self, hpa: Any, event: Any) -> None:
-        self.moment()
-
-    async def read_scale(self, namespace: str, ref: Any) -> Any:
-        self.moment()
-        if self.step.scale_error is not None:
-            raise errors.ApiError(404, "NotFound", self.step.scale_error)
-        return self.step.scale
-
-    fresh_scale = read_scale
-
-    async def write_scale(self, namespace: str, ref: Any, scale: Any) -> Any:
-        self.moment()
-        if self.refusals:
-            refusal = self.refusals.pop(0)
-            conflict = refusal == "conflict"
-            raise errors.ApiError(409 if conflict else 500, "Conflict" if conflict else "", refusal)
-        self.note(f"w {self.number} {scale.spec.replicas}")
-        self.moment()
-        return scale
-
-    async def write_status(self, hpa: Any, status: Any) -> Any:
-        raise AssertionError("statuses are kept in the store here")
-
-    async def gather(self, hpa: Any, queries: Sequence[Any], **how: Any) -> list[Sample | Any]:
-        self.moment()
-        return self.step.answer(queries)
+    def left(self, planned: Planned, wrote: int | None) -> None:
+        """The step is over; this was written in it, if anything."""
+        if planned.step.scale is not None and planned.step.scale_error is None:
+            self._theirs[planned.which] = planned.left
+            if wrote is not None:
+                self._ours[planned.which] = wrote
 
 
-def steps(timeline: Path) -> list[tuple[int, Any, Any]]:
-    """(number of the scenario, its HPA and itself, step) in the order they come."""
-    lines = timeline.read_text().splitlines()
-    scenarios = [snapshot.decode_scenario(json.loads(line)) for line in lines]
-    longest = max(len(scenario.steps) for scenario in scenarios)
-    turns = [
-        (number, scenario, turn)
-        for turn in range(longest)
-        for number, scenario in enumerate(scenarios)
-        if turn < len(scenario.steps)
-    ]
-    found = []
-    for number, scenario, turn in turns[:LONG]:
-        known = msgspec.structs.replace(
-            scenario.hpa.metadata, name=f"{scenario.hpa.metadata.name}-{number}", uid=f"uid-{number}"
-        )
-        specs = [step["spec"] for step in scenario.steps[: turn + 1] if step.get("spec")]
-        spec = snapshot.decode_step({**scenario.steps[turn], "spec": specs[-1]}).spec if specs else scenario.hpa.spec
-        hpa = msgspec.structs.replace(scenario.hpa, metadata=known, spec=spec)
-        found.append((number, (hpa, scenario), snapshot.decode_step(scenario.steps[turn])))
-    return found
+def written(seen: Path) -> dict[int, int]:
+    """What was written, by step; raises AssertionError if it was more than once."""
+    told = [line.split() for line in seen.read_text().splitlines() if line.startswith("w ")] if seen.exists() else []
+    writes = [(int(step), int(count)) for _, step, count in told]
+    assert len(writes) == len(dict(writes)), "a step was written twice"
+    return dict(writes)
 
 
 def first(seen: Path) -> int:
     """The step to go on with."""
     if not seen.exists():
         return 0
-    return max((int(line.split()[1]) + 1 for line in seen.read_text().splitlines()), default=0)
+    told = (line.split(" ", 2) for line in seen.read_text().splitlines())
+    return max((int(line[1]) + 1 for line in told if line[0] in "wd"), default=0)
 
 
 @contextlib.asynccontextmanager
-async def opened(where: str, clock: Clock) -> AsyncIterator[memory.Store]:
+async def opened(
+    where: str, clock: Clock, pulse: Pulse, pace: lasting.Pace, trouble: crash_troubles.Trouble
+) -> AsyncIterator[memory.Store]:
     if where == "memory":
         yield memory.InMemory()
         return
@@ -150,7 +144,7 @@ async def opened(where: str, clock: Clock) -> AsyncIterator[memory.Store]:
             shelf: lasting.Shelf = history.ConfigMaps(api, "default", "hpad-history")
         else:
             shelf = sqlite.Sqlite(Path(where), clock)
-        store = lasting.Lasting(shelf, clock, Telemetry(), PACE)
+        store = lasting.Lasting(Witness(shelf, pulse, trouble), clock, Telemetry(), pace)
         running = asyncio.create_task(store.run())
         yield store
         running.cancel()
@@ -158,39 +152,65 @@ async def opened(where: str, clock: Clock) -> AsyncIterator[memory.Store]:
         await store.stop()
 
 
-async def live(plan: list[tuple[int, Any, Any]], where: str, seen: Path, alive: int, gap: timedelta) -> None:
-    """Go on from where the last life ended, to the end."""
-    clock = StepClock()
-    world = World(alive)
-    async with opened(where, SystemClock()) as store:
-        reconcilers: dict[int, Reconciler] = {}
-        for number in range(first(seen), len(plan)):
-            which, (hpa, scenario), step = plan[number]
-            clock.step, world.number, world.step = step.time.astimezone(UTC), number, step
-            world.refusals = list(step.scale_update_errors)
-            if which not in reconcilers:
-                ways = Ways(tunables=scenario.tunables, patience=5.0, owned=False, gap=gap)
-                claims = Claims()
-                for name, picked in scenario.others.items():
-                    claims.claim(Key(hpa.metadata.namespace, name), picked)
-                reconcilers[which] = Reconciler(
-                    ways=ways,
-                    clock=clock,
-                    world=world,
-                    metrics=world,
-                    store=store,
-                    claims=claims,
-                    telemetry=Telemetry(),
-                )
-            slot = Slot(asyncio.Semaphore(1))
-            await slot.take()
-            done = await reconcilers[which].reconcile(hpa, slot)
-            world.moment()
-            await store.secure(hpa.metadata.key)
-            world.moment()
-            reasons = [[held.type, held.status, held.reason] for held in done.status.conditions]
-            current, desired = done.status.current_replicas, done.status.desired_replicas
-            world.note(f"d {number} {json.dumps([current, desired, done.error, reasons])}")
+class Life(NamedTuple):
+    """One life: it goes on with step `begin`; earlier ones wrote `writes`."""
+
+    plan: list[Planned]
+    begin: int
+    writes: Mapping[int, int]
+    where: str
+    gap: timedelta
+    lazy: bool
+    trouble: crash_troubles.Trouble
+
+    async def live(self, pulse: Pulse) -> None:
+        """To the end."""
+        clock, world, targets = StepClock(), World(pulse), Targets()
+        for number, planned in enumerate(self.plan[: self.begin]):
+            targets.found(planned)
+            targets.left(planned, self.writes.get(number))
+        async with opened(self.where, SystemClock(), pulse, LAZY if self.lazy else PACE, self.trouble) as store:
+            reconcilers: dict[int, Reconciler] = {}
+            for number, planned in enumerate(self.plan[self.begin :], start=self.begin):
+                key = planned.hpa.metadata.key
+                world.number, world.step, world.wrote = number, targets.found(planned), None
+                world.refusals = list(world.step.scale_update_errors)
+                clock.step = world.step.time.astimezone(UTC) + self.trouble.shift
+                if planned.which not in reconcilers:
+                    reconcilers[planned.which] = reconciler(planned, clock, world, store, self.gap)
+                elif self.lazy:
+                    await store.secure(key)
+                slot = Slot(Slots(1, clock, math.inf))
+                await slot.take()
+                done = await reconcilers[planned.which].reconcile(planned.hpa, slot)
+                targets.left(planned, world.wrote)
+                pulse.moment()
+                if not self.lazy:
+                    await store.secure(key)
+                    pulse.moment()
+                pulse.note(f"d {number} {json.dumps(summary(done))}")
+
+
+def reconciler(planned: Planned, clock: StepClock, world: World, store: memory.Store, gap: timedelta) -> Reconciler:
+    claims = Claims()
+    for name, picked in planned.scenario.others.items():
+        claims.claim(Key(planned.hpa.metadata.namespace, name), picked)
+    return Reconciler(
+        ways=Ways(tunables=planned.scenario.tunables, patience=5.0, owned=False, gap=gap),
+        clock=clock,
+        world=world,
+        metrics=world,
+        store=store,
+        claims=claims,
+        telemetry=Telemetry(),
+        journal=world,
+    )
+
+
+def summary(done: settle.Settlement) -> list[Any]:
+    """What came of a step, to be compared."""
+    reasons = [[held.type, held.status, held.reason] for held in done.status.conditions]
+    return [done.status.current_replicas, done.status.desired_replicas, done.error, reasons]
 
 
 def fork(run: Any) -> tuple[int, int]:
@@ -215,11 +235,12 @@ def fork(run: Any) -> tuple[int, int]:
 def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -> bool:
     """Kill it a little after so many signs of life; False if it came to its end before. Raises if it failed.
 
-    Signs that say something are what the API server has seen: they are kept, the killed one's last words included.
+    Signs that say something are what the API server has seen: they are kept, the killed one's last words included (but
+    no half ones).
     """
     with open(reading, "rb") as signs, seen.open("ab") as kept:
         for count, sign in enumerate(signs, start=1):
-            if sign != b".\n":
+            if sign != b".\n" and sign.endswith(b"\n"):
                 kept.write(sign)
             if count == moments:
                 time.sleep(seconds)
@@ -232,39 +253,30 @@ def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -
     return False
 
 
-def spoil(path: Path, dice: random.Random) -> None:
-    """Cut the file, and sometimes its log, short."""
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        if file.exists() and dice.random() < 0.7:
-            os.truncate(file, dice.randrange(file.stat().st_size + 1))
-
-
-def fill(path: Path, dice: random.Random) -> Iterator[int]:
-    """Let files grow a little, or not at all: to the file, the disk is full."""
-    sizes = [file.stat().st_size for file in path.parent.glob(f"{path.name}*")]
-    yield max([*sizes, 0]) + dice.choice([0, 0, 4096, 65536]) if dice.random() < 0.8 else resource.RLIM_INFINITY
-
-
-def main(timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, trouble: str) -> int:
+def main(timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, lazy: bool, kind: str) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     plan, dice, deaths = steps(timeline), random.Random(seed), 0
-    mean = len(plan) * 3 / (kills + 1)
-    path = Path(where)
-    while deaths < kills:
-        limit = next(fill(path, dice)) if trouble == "full" else resource.RLIM_INFINITY
-        if trouble == "truncated" and dice.random() < 0.5:
-            spoil(path, dice)
+    mean = len(plan) * (5 if lazy else 3) / (kills + 1)
+    ended = False
+    while not ended:
+        last = deaths >= kills
+        trouble = crash_troubles.Trouble("" if last else kind, Path(where), dice)
+        moments = -1 if last else 1 + int(min(dice.expovariate(1 / mean), 4 * mean))
+        late = dice.choice([0, dice.uniform(0, 0.002), dice.uniform(0, 0.01)])
+        if first(seen) * kills > 0.6 * deaths * len(plan):  # a fast machine would be at the end before so many deaths
+            late = 0.0
 
-        async def run(alive: int, limit: int = limit) -> None:
-            if limit != resource.RLIM_INFINITY:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-            await live(plan, where, seen, alive, gap)
+        async def run(pipe: int, moments: int = moments, trouble: crash_troubles.Trouble = trouble) -> None:
+            life = Life(plan, first(seen), written(seen), where, gap, lazy, trouble)
+            trouble.suffer()
+            await life.live(Pulse(pipe, moments if lazy else -1))
 
-        moments = 1 + int(min(dice.expovariate(1 / mean), 4 * mean))
-        if not killed(*fork(run), seen, moments, dice.choice([0, dice.uniform(0, 0.002), dice.uniform(0, 0.01)])):
-            break
-        deaths += 1
-    killed(*fork(lambda alive: live(plan, where, seen, alive, gap)), seen, -1, 0)
+        born = {"trouble": trouble.kind, "spoiled": trouble.spoils, "shift": trouble.shift.total_seconds()}
+        with trouble.befalls():
+            with seen.open("a") as kept:
+                kept.write(f"b {json.dumps(born)}\n")
+            ended = not killed(*fork(run), seen, -1 if lazy else moments, late)
+            deaths += not ended
     print(json.dumps({"deaths": deaths, "steps": len(plan)}))
     return 0
 
@@ -273,4 +285,5 @@ if __name__ == "__main__":
     timeline, seen, where, seed, kills, *more = sys.argv[1:]
     extra = dict(argument.split("=", 1) for argument in more)
     gap = timedelta(seconds=float(extra.get("gap", 86400.0 * 365)))
-    sys.exit(main(Path(timeline), Path(seen), where, int(seed), int(kills), gap, extra.get("trouble", "")))
+    paths = (Path(timeline), Path(seen), where)
+    sys.exit(main(*paths, int(seed), int(kills), gap, "lazy" in extra, extra.get("trouble", "")))

@@ -2,7 +2,12 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+from collections.abc import Callable
+
+import endings
+import reserved
 
 REFUSAL = b'{"kind":"Status","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}'
 
@@ -10,26 +15,39 @@ REFUSAL = b'{"kind":"Status","status":"Failure","message":"Unauthorized","reason
 class Relay:
     """Listens on a free port of 127.0.0.1, and passes bytes on to another.
 
-    `tls` ends TLS here; with `token` set, requests without that bearer token are refused.
+    The port stays ours from the first start to the stop. `tls` ends TLS here; with `token` set, requests without that
+    bearer token are refused; `rewrite` changes what is asked, a piece of a request at a time.
     """
 
-    def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, target: int, tls: ssl.SSLContext | None = None, rewrite: Callable[[bytes], bytes] | None = None
+    ) -> None:
         self.port = 0
         self.token: str | None = None
         self.tls = tls
         self._target = target
+        self._rewrite = rewrite
+        self._held: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Event, tuple[asyncio.StreamWriter, ...]] = {}
 
     async def start(self) -> None:
         """Listen, on the same port as before if there was one."""
+        if self._held is None:
+            self._held = reserved.held()
+            self.port = self._held.getsockname()[1]
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Refuse new connections, and break those that are open."""
+        """End for good."""
+        await self.pause()
+        if self._held is not None:
+            self._held.close()
+
+    async def pause(self) -> None:
+        """Refuse new connections, and break those that are open, until the next start."""
         if self._server is not None:
-            self._server.close()
+            await endings.close(self._server)
             self.abort()
             await self._server.wait_closed()
 
@@ -51,11 +69,20 @@ class Relay:
         flowing.set()
         with contextlib.suppress(OSError):
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            if self._server is None or not self._server.is_serving():  # paused meanwhile
+                back.close()
+                writer.transport.abort()
+                return
             self._open[flowing] = (writer, back)
+            ways = [
+                asyncio.create_task(self._pass(reader, back, flowing, writer)),
+                asyncio.create_task(self._pass(there, writer, flowing)),
+            ]
             try:
-                ways = [self._pass(reader, back, flowing, writer), self._pass(there, writer, flowing)]
-                await asyncio.wait([asyncio.ensure_future(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                for way in ways:
+                    way.cancel()
                 del self._open[flowing]
                 back.close()
         writer.close()
@@ -75,7 +102,7 @@ class Relay:
                     refuse.write(head.encode() + REFUSAL)
                     await refuse.drain()
                     return
-                writer.write(data)
+                writer.write(self._rewrite(data) if refuse is not None and self._rewrite is not None else data)
                 await writer.drain()
 
     def _is_stranger(self, data: bytes) -> bool:

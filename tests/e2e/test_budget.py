@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import prometheus_client
 import pytest
 from e2e.conftest import World
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,10 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from hpad.lab.cluster import Cluster
 
 HPAS, PODS_EACH, NAMESPACES = 200, 5, 4
-PERIOD = timedelta(seconds=3)
+PERIOD = timedelta(seconds=8)
+"""Long enough for answers that are late on a busy machine: one that comes too late is an event and a status more."""
 PERIODS = 2
 RECONCILIATIONS = "horizontal_pod_autoscaler_controller_reconciliations_total"
 REQUESTS = "rest_client_requests_total"
+COST = "hpad_requests_per_reconcile"
 
 
 def fill(cluster: Cluster, name: str, namespace: str) -> None:
@@ -46,18 +48,22 @@ async def crowd() -> AsyncIterator[World]:
         for number in range(HPAS):
             fill(cluster, f"w{number}", f"ns{number % NAMESPACES}")
             await asyncio.sleep(0)
-        await world.until(lambda: len(cluster.list("pods")) == HPAS * PODS_EACH, 30)
+        await world.until(lambda: len(cluster.list("pods")) == HPAS * PODS_EACH)
         for pod in cluster.list("pods"):
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             cluster.usage.set(name, {"app": {"cpu": "50m"}})
         yield world
 
 
-async def total(world: World, series: str) -> float:
-    """A counter, summed over its labels."""
-    text = (await world.daemon.telemetry.exposition()).decode()
-    families = text_string_to_metric_families(text)
-    return sum(sample.value for family in families for sample in family.samples if sample.name == series)
+def totals(world: World) -> Counter[str]:
+    """All counters, each summed over its labels, as they are at one moment: while a scrape is rendered in its thread,
+    hpad goes on counting."""
+    text = prometheus_client.generate_latest(world.daemon.telemetry._registry).decode()
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] += sample.value
+    return found
 
 
 def decided(world: World) -> dict[Any, datetime]:
@@ -67,31 +73,47 @@ def decided(world: World) -> dict[Any, datetime]:
     return {key: last.at for key, last in lasts if last is not None}
 
 
+async def turns(world: World, count: int) -> None:
+    """Wait until every HPA has been decided on so many times from now on."""
+    for _ in range(count):
+        before = decided(world)
+        await world.until(lambda before=before: _all_later(decided(world), before))
+
+
+def _all_later(now: dict[Any, datetime], before: dict[Any, datetime]) -> bool:
+    return len(now) == HPAS and all(at > before.get(key, datetime.min.replace(tzinfo=UTC)) for key, at in now.items())
+
+
 async def test_a_reconcile_costs_at_most_about_one_request(
     crowd: World, record_property: Callable[[str, object], None]
 ) -> None:
     """And in the steady state less: no scale is asked for, no status written, metrics come once for a namespace."""
     await crowd.hpad(sync_period=PERIOD, listen=None)
-    await crowd.until(lambda: len(decided(crowd)) == HPAS, 30)
-    await asyncio.sleep(PERIOD.total_seconds())  # the first statuses are written
-    assert await total(crowd, REQUESTS) <= 1.1 * await total(crowd, RECONCILIATIONS) + 20  # lists and watches to begin
+    await turns(crowd, 2)  # the first statuses are written
+    first = totals(crowd)
+    assert first[REQUESTS] <= 1.1 * first[RECONCILIATIONS] + 20  # lists and watches to begin
     log = crowd.cluster.log
     log.clear()
-    before, asked = await total(crowd, RECONCILIATIONS), await total(crowd, REQUESTS)
-    began, seen = asyncio.get_running_loop().time(), [decided(crowd)]
-    for _ in range(PERIODS):
-        await asyncio.sleep(1.2 * PERIOD.total_seconds())  # the machine may be busy
-        seen.append(decided(crowd))
-    reconciles = await total(crowd, RECONCILIATIONS) - before
+    before = totals(crowd)
+    began = asyncio.get_running_loop().time()
+    await turns(crowd, PERIODS)
+    after = totals(crowd)
+    reconciles = after[RECONCILIATIONS] - before[RECONCILIATIONS]
     due = HPAS * (asyncio.get_running_loop().time() - began) / PERIOD.total_seconds()
     requests = sum(log.requests.values())
-    record_property("budget", (HPAS, reconciles, requests, requests / reconciles))
-    print(f"{reconciles:.0f} of {due:.0f} reconciles, {requests} requests: {Counter(log.requests)}")
-    for earlier, later in itertools.pairwise(seen):
-        assert all(later[key] > earlier[key] for key in earlier)
-    assert abs(reconciles - due) <= HPAS / 8
+    spent = after[f"{COST}_sum"] - before[f"{COST}_sum"]
+    said = (
+        f"{requests / reconciles:.2f} requests per reconcile: {HPAS} HPAs, {HPAS * PODS_EACH} pods, {requests} requests"
+    )
+    record_property("budget", f"{said} for {reconciles:.0f} of {due:.0f} reconciles that were due")
+    assert 0.75 * due <= reconciles  # the machine may be busy
+    assert reconciles <= due + 2 * HPAS  # each may have had a turn that was late, and one that comes first
     assert requests <= 1.1 * reconciles
-    assert await total(crowd, REQUESTS) - asked <= 1.1 * reconciles
+    assert after[REQUESTS] - before[REQUESTS] <= 1.1 * reconciles
+    assert after[f"{COST}_count"] - before[f"{COST}_count"] == reconciles
+    assert spent <= 1.1 * reconciles
+    assert abs(spent - requests) <= 2 * NAMESPACES  # those whose answers were on their way
+    assert not [verb for verb, _, _ in log.requests if verb == "get"]
     assert log.requests.keys() == {("list", "pods", "")}  # metrics; what hpad watches it never asks for
     assert requests <= NAMESPACES * (3 * due / HPAS + 2)  # an answer is shared for a third of a period
     assert log.writes == []

@@ -35,21 +35,25 @@ async def test_what_apply_leaves_out_is_removed_and_unchanged_is_unchanged(kubec
     assert [metric["resource"]["name"] for metric in held()["metrics"]] == ["memory"]
 
 
+def _is_busy(top: str) -> bool:
+    """Whether a table of usage says of its first pod that it uses more than a twentieth of a core."""
+    return any(int(row[1].removesuffix("m")) > 50 for row in kubectls.rows(top)[1:2])
+
+
 async def test_usage_and_scale_of_processes(processes):
     deployment = kubectls.nginx(1, "nginx")
     busy = "while :; do :; done"
     deployment["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", busy]
     await processes.apply(deployment)
-    async with asyncio.timeout(15):
-        while (await processes.run("top", "pods"))[0]:  # noqa: ASYNC110  # kubectl is the one to say so
+    async with asyncio.timeout(kubectls.SECONDS):
+        while not _is_busy((await processes.run("top", "pods"))[1]):  # noqa: ASYNC110  # kubectl is the one to say so
             await asyncio.sleep(0.2)
-    header, (name, cpu, memory) = kubectls.rows(await processes("top pods"))
+    header, (name, _, memory) = kubectls.rows(await processes("top pods"))
     assert header == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
     assert name.startswith("nginx-")
-    assert int(cpu.removesuffix("m")) > 50
     assert memory.endswith("Mi")
     assert await processes("scale deployment nginx --replicas=2") == "deployment.apps/nginx scaled\n"
-    await processes("rollout status deployment/nginx --timeout=20s")
+    await processes("rollout status deployment/nginx --timeout=100s")
     assert len(await processes.names()) == 2
     complaint = await processes.refused("scale deployment nginx --current-replicas=5 --replicas=1")
     assert "replicas to be 5, was 2" in complaint
@@ -57,7 +61,7 @@ async def test_usage_and_scale_of_processes(processes):
 
 async def test_get_in_its_forms(kubectl, world):
     world.workload("Deployment", "web", 2)
-    await kubectl("rollout status deployment/web --timeout=20s")
+    await kubectl("rollout status deployment/web --timeout=100s")
     header, row = kubectls.rows(await kubectl("get deployment web -o wide"))
     assert header == ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE", "CONTAINERS", "IMAGES", "SELECTOR"]
     assert [*row[:4], *row[5:]] == ["web", "2/2", "2", "2", "app", "app:1", "app=web"]
@@ -82,7 +86,7 @@ async def test_get_in_its_forms(kubectl, world):
 
 async def test_a_watch_prints_what_changes(kubectl, world):
     world.workload("Deployment", "web", 1)
-    await kubectl("rollout status deployment/web --timeout=20s")
+    await kubectl("rollout status deployment/web --timeout=100s")
     watching = await kubectl.start("get", "deployments", "-w")
     try:
         assert watching.stdout is not None

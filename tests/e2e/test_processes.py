@@ -17,8 +17,8 @@ WORKER = """
 import pathlib, sys, time
 busy = pathlib.Path(sys.argv[1])
 while True:
-    until = time.monotonic() + (0.02 if busy.exists() else 0)
-    while time.monotonic() < until:
+    until = time.process_time() + (0.02 if busy.exists() else 0)
+    while time.process_time() < until:
         pass
     time.sleep(0.08)
 """
@@ -32,7 +32,8 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 @pytest.mark.cluster
 async def test_processes_that_burn_cpu_get_company_and_lose_it_again(cluster: Cluster, tmp_path: Path) -> None:
-    """Scenario 2, with usage read from the process tree: each worker burns about 200m of the 50m it may."""
+    """Scenario 2, with usage read from the process tree: each worker burns about 200m of the 50m it may, and more than
+    that as long as it gets a tenth of a core."""
     busy = tmp_path / "busy"
     await asyncio.to_thread(busy.touch)
     container = {
@@ -65,6 +66,6 @@ async def test_processes_that_burn_cpu_get_company_and_lose_it_again(cluster: Cl
 
 
 async def _until(cluster: Cluster, replicas: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while (cluster.get("deployments", "web") or {})["spec"]["replicas"] != replicas:  # noqa: ASYNC110  # a state
             await asyncio.sleep(0.05)

@@ -21,14 +21,16 @@ from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
 from hpad.model import terms
 from hpad.model.key import Key
-from tests.e2e.weather import KINDS, Numbers, numbers
+from tests.e2e.weather import KINDS, SLOW_SECONDS, Numbers, numbers
 
 SECRET = "hunter22-t0ken"
 MANY = 100
+PATIENT = 10.0
+"""Seconds that a healthy source may take on a busy machine."""
 METRIC = {"http-json": "depth", "prometheus": "depth", "rabbitmq": "queue_messages"}
 
 
-def source(name: str, adapter: str, url: str, **more: Any) -> settings.SourceSettings:
+def source(name: str, adapter: str, url: str, seconds: float = 0.7, **more: Any) -> settings.SourceSettings:
     """A source that gives the metric `depth` (of RabbitMQ: a queue's), with a secret in its configuration."""
     told: dict[str, dict[str, Any]] = {
         "http-json": {
@@ -39,7 +41,7 @@ def source(name: str, adapter: str, url: str, **more: Any) -> settings.SourceSet
         "rabbitmq": {"url": url, "username": "hpad", "password": SECRET},
     }
     return settings.SourceSettings(
-        name=name, adapter=adapter, settings=told[adapter], timeout=timedelta(seconds=0.7), **more
+        name=name, adapter=adapter, settings=told[adapter], timeout=timedelta(seconds=seconds), **more
     )
 
 
@@ -47,20 +49,22 @@ def source(name: str, adapter: str, url: str, **more: Any) -> settings.SourceSet
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_trouble_is_an_error_with_a_name_and_without_secrets(adapter: str, kind: str) -> None:
     async with numbers(kind) as bad, numbers() as good:
-        sources = (source("bad", adapter, bad.url), source("good", "http-json", good.url))
-        gatherer = Gatherer(sources, contexts=Contexts(clocks.SystemClock()), period=3.0)
+        sources = (source("bad", adapter, bad.url), source("good", "http-json", good.url, PATIENT))
+        gatherer = Gatherer(sources, contexts=Contexts(clocks.SystemClock()), period=2 * PATIENT)
         await gatherer.start()
         try:
             trouble = (
                 testing.external("queue_messages", "queue=orders") if adapter == "rabbitmq" else testing.external("bad")
             )
             began = asyncio.get_running_loop().time()
-            fine = asyncio.create_task(gatherer.gather(Key("default", "a"), [testing.external("good")], deadline=1.8))
+            fine = asyncio.create_task(
+                gatherer.gather(Key("default", "a"), [testing.external("good")], deadline=PATIENT)
+            )
             [error] = await gatherer.gather(Key("default", "b"), [trouble], deadline=1.8)
             [sample] = await fine
         finally:
             await gatherer.aclose()
-        assert asyncio.get_running_loop().time() - began < 2.5
+        assert asyncio.get_running_loop().time() - began < SLOW_SECONDS  # what hangs does so for longer
     assert isinstance(sample, ExternalSample)
     assert isinstance(error, AdapterError), error
     assert error.blame in ("source", "spec"), error
@@ -82,7 +86,7 @@ async def two_halves(world: Any, kind: str, **more: Any) -> AsyncIterator[tuple[
             for number in range(MANY):
                 world.workload("Deployment", f"{name}-{number}", replicas)
                 world.hpa(f"{name}-{number}", metrics=depth(name))
-        sources = (source("bad", "http-json", bad.url), source("good", "http-json", good.url))
+        sources = (source("bad", "http-json", bad.url), source("good", "http-json", good.url, PATIENT))
         await world.hpad(sources=sources, sync_period=timedelta(seconds=2), **more)
         yield bad, good
 
@@ -94,35 +98,35 @@ def set_to(world: Any, name: str) -> set[int]:
 @pytest.mark.parametrize("kind", ["hang", "503", "truncated"])
 async def test_a_hundred_hpas_beside_a_hundred_in_trouble(world: Any, kind: str) -> None:
     async with two_halves(world, kind) as (_, good):
-        await world.until(lambda: set_to(world, "good") == {3}, seconds=30)
+        await world.until(lambda: set_to(world, "good") == {3})
         good.document = {"depth": 50}
-        began = asyncio.get_running_loop().time()
-        await world.until(lambda: set_to(world, "good") == {5}, seconds=30)
-        assert asyncio.get_running_loop().time() - began < 8
-        moments = await decisions(world, [f"good-{number}" for number in range(0, MANY, 10)], seconds=7)
+        await world.until(lambda: set_to(world, "good") == {5})
+        moments = await decisions(world, [f"good-{number}" for number in range(0, MANY, 10)], 3)
         for seen in moments.values():
             gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(seen)]
-            assert len(gaps) >= 2, gaps
-            assert all(1 < gap < 3.5 for gap in gaps), gaps
+            assert all(gap < SLOW_SECONDS for gap in gaps), gaps
+        await world.until(lambda: world.condition("bad-7", "ScalingActive")[0] == "False")
         assert set_to(world, "bad") == {2}
-        status, reason, message = world.condition("bad-7", "ScalingActive")
-        assert (status, reason) == ("False", "FailedGetExternalMetric")
+        _, reason, message = world.condition("bad-7", "ScalingActive")
+        assert reason == "FailedGetExternalMetric"
         assert "bad" in message
-        states = {each.name: each.state for each in world.daemon._metrics.reports()}
+        states = {each.name: each.state for each in world.daemon._made.metrics.reports()}
         assert states["good"] == "ok"
         assert states["bad"] in ("open", "trial", "failing")
 
 
-async def decisions(world: Any, names: list[str], seconds: float) -> dict[str, list[Any]]:
-    """When each HPA was decided on in the time given."""
+async def decisions(world: Any, names: list[str], count: int) -> dict[str, list[Any]]:
+    """When each HPA was decided on, so many times at least."""
     seen: dict[str, list[Any]] = {name: [] for name in names}
-    ends = asyncio.get_running_loop().time() + seconds
-    while asyncio.get_running_loop().time() < ends:
+
+    def enough() -> bool:
         for name in names:
             last = world.daemon.store.get(("default", name)).last
             if last is not None and last.at not in seen[name]:
                 seen[name].append(last.at)
-        await asyncio.sleep(0.02)
+        return all(len(times) >= count for times in seen.values())
+
+    await world.until(enough)
     return seen
 
 
@@ -148,10 +152,11 @@ async def test_a_fallback_moves_replicas_and_hides_nothing(world: Any) -> None:
         await world.hpad(sources=(source("bad", "http-json", bad.url), confined))
         await world.until(lambda: world.replicas("deployments", "web") == 4)
         await world.until(lambda: world.replicas("deployments", "other") == 5)
-        await world.until(lambda: world.condition("web", "ExternalMetricFallbackActive")[0] == "True")
-        _, reason, message = world.condition("web", "ExternalMetricFallbackActive")
-        assert reason == "FallbackActive"
-        assert "answers 503" in message or "keeps failing" in message
+        why = "answers 503", "keeps failing"  # on a slow machine also, for a while, that no answer came in time
+        await world.until(
+            lambda: any(text in world.condition("web", "ExternalMetricFallbackActive")[2] for text in why)
+        )
+        assert world.condition("web", "ExternalMetricFallbackActive")[:2] == ("True", "FallbackActive")
         await world.until(lambda: any(name == "FailedGetExternalMetric" for name, _ in world.events("web")))
         bad.kind = ""
         await world.until(lambda: world.replicas("deployments", "web") == 3)

@@ -6,6 +6,7 @@ come, once, and nothing else may have happened meanwhile.
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
@@ -13,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reserved
 import trustme
 import yaml
-from e2e.conftest import PERIOD
+from e2e import hurried
+from e2e.conftest import PERIOD, worlds
 from e2e.relay import Relay
 
+from hpad import settings
 from hpad.clock import SystemClock
 from hpad.kube import config, watch
 from hpad.lab.cluster import Cluster
@@ -25,7 +29,7 @@ from hpad.lab.cluster import Cluster
 QUICK = watch.Pace(list_timeout=2, shortest=4, longest=6, grace=1, quiet=1.0, first=0.02, last=0.3)
 STEADY, LATER = 4, 8
 SPELL = 4 * PERIOD
-Record = Callable[[str, object], None]
+Recovered = Callable[[float, str], None]
 
 
 class Steady:
@@ -61,21 +65,25 @@ class Steady:
         writes = self.world.cluster.log.writes
         return sum(write.subresource == "scale" and write.verb == "update" and write.status == 200 for write in writes)
 
-    async def end(self, what: str, record: Record) -> None:
+    async def end(self, what: str, recovered: Recovered) -> None:
         """Ask for twice the pods: they come, by one write, and nothing else was ever written."""
         assert set(self.counts) <= {STEADY}, f"{what} changed the replicas: {self.counts}"
         loop = asyncio.get_running_loop()
         began, asked = loop.time(), SystemClock().now()
         self.world.load("web", lambda pods: 50 * LATER // max(pods, 1))
         await self.world.until(lambda: self.world.replicas("deployments", "web") == LATER)
-        record("recovery", (what, loop.time() - began))
+        recovered(loop.time() - began, what)
         await self.world.until(lambda: self.decided("still") > asked)
         await self.world.periods(2)
+        self.check()
+        await self.world.until(lambda: self.world.condition("web", "ScalingActive")[0] == "True")
+
+    def check(self) -> None:
+        """One write has brought the replicas to twice as many, nothing else was ever written, and no HPA is lost."""
         assert list(dict.fromkeys(self.counts)) in ([STEADY, LATER], [LATER])
         assert self.scaled == self._written + 1
         assert set(self.others) <= {2}
         assert {key.name for key in self.world.daemon.store.keys()} == {"still", "web"}  # noqa: SIM118  # no mapping
-        await self.world.until(lambda: self.world.condition("web", "ScalingActive")[0] == "True")
 
     def decided(self, name: str) -> datetime:
         """When an HPA was last decided on."""
@@ -118,7 +126,7 @@ async def relayed(world: Any, tls: ssl.SSLContext | None = None) -> AsyncIterato
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_answers_that_are_none(steady: Steady, record_property: Record, what: str, fault: dict[str, Any]) -> None:
+async def test_answers_that_are_none(steady: Steady, recovered: Recovered, what: str, fault: dict[str, Any]) -> None:
     """All requests fare alike: lists, watches, metrics, writes."""
     await steady.world.hpad(pace=QUICK)
     await steady.begin()
@@ -127,27 +135,61 @@ async def test_answers_that_are_none(steady: Steady, record_property: Record, wh
     await asyncio.sleep(SPELL)
     assert rule.hits > 0
     steady.world.cluster.faults.clear()
-    await steady.end(what, record_property)
+    await steady.end(what, recovered)
 
 
-async def test_an_api_server_that_is_away(steady: Steady, record_property: Record) -> None:
+async def test_an_api_server_that_is_away(steady: Steady, recovered: Recovered) -> None:
     """Nobody listens; what is asked for meanwhile is done afterwards, once."""
     async with relayed(steady.world) as relay:
         where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         await steady.world.hpad(pace=QUICK, cluster_config=where)
         await steady.begin()
-        await relay.stop()
+        await relay.pause()
         await asyncio.sleep(SPELL)
-        assert steady.world.daemon.troubles()
+        await steady.world.until(steady.world.daemon.troubles)
         await relay.start()
-        await steady.end("an API server that was away", record_property)
+        await steady.end("an API server that was away", recovered)
         await steady.world.until(lambda: steady.world.daemon.troubles() == [])
 
 
-async def test_an_api_server_that_comes_back_without_its_history(record_property: Record, world: Any) -> None:
+def test_an_api_server_that_is_away_for_a_minute(recovered: Recovered) -> None:
+    """All that can be set is left as it comes: a period of 15 s, the waits between attempts, what is too old."""
+    hurried.run(_away_for_a_minute(recovered))
+
+
+async def _away_for_a_minute(recovered: Recovered) -> None:
+    clock = hurried.Clock()
+    async with contextlib.AsyncExitStack() as stack:
+        world = await stack.enter_async_context(worlds(Cluster(auto_ready=True, clock=clock)))
+        world.patience *= hurried.TIMES
+        steady = Steady(world)
+        steady.prepare()
+        relay = await stack.enter_async_context(relayed(world))
+        where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+        period = settings.Settings().sync_period
+        await world.hpad(clock=clock, cluster_config=where, sync_period=period)
+        await steady.begin()
+        await relay.pause()
+        began = clock.monotonic()
+        await clock.sleep(59)
+        world.load("web", lambda pods: 50 * LATER // max(pods, 1))
+        assert world.daemon.troubles()
+        assert world.condition("web", "ScalingActive")[0] == "True"  # nobody could be told
+        await clock.sleep(1)
+        assert clock.monotonic() - began >= 60
+        await relay.start()
+        back = clock.monotonic()
+        await world.until(lambda: world.replicas("deployments", "web") == LATER)
+        recovered(clock.monotonic() - back, "an API server that was away for a minute, at a period of 15 s")
+        await clock.sleep(2 * period.total_seconds())
+        steady.check()
+
+
+async def test_an_api_server_that_comes_back_without_its_history(recovered: Recovered, world: Any) -> None:
     """On the same port, with objects of other versions and pods of other names."""
     async with contextlib.AsyncExitStack() as stack:
-        first = Cluster(auto_ready=True)
+        port = stack.enter_context(reserved.port())
+        first = Cluster(auto_ready=True, port=port)
         await first.start()
         stack.push_async_callback(first.stop)
         world.cluster = first
@@ -157,37 +199,36 @@ async def test_an_api_server_that_comes_back_without_its_history(record_property
         await before.begin()
         await first.stop()
         await asyncio.sleep(PERIOD)
-        world.cluster = await stack.enter_async_context(
-            Cluster(auto_ready=True, port=int(first.url.rpartition(":")[2]))
-        )
+        world.cluster = await stack.enter_async_context(Cluster(auto_ready=True, port=port))
         after = Steady(world)
         after.prepare()
         await after.begin()
-        await after.end("an API server that came back without its history", record_property)
+        await after.end("an API server that came back without its history", recovered)
 
 
-async def test_watches_whose_connections_are_reset(steady: Steady, record_property: Record) -> None:
+async def test_watches_whose_connections_are_reset(steady: Steady, recovered: Recovered) -> None:
     async with relayed(steady.world) as relay:
         where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         await steady.world.hpad(pace=QUICK, cluster_config=where)
         await steady.begin()
-        for _ in range(8):
-            assert relay.abort() > 0
+        resets = 0
+        while resets < 8:
+            resets += relay.abort() > 0  # a busy machine may not have opened them again
             await asyncio.sleep(PERIOD / 2)
-        await steady.end("watches whose connections were reset", record_property)
+        await steady.end("watches whose connections were reset", recovered)
 
 
-async def test_watches_that_fall_silent(steady: Steady, record_property: Record) -> None:
+async def test_watches_that_fall_silent(steady: Steady, recovered: Recovered) -> None:
     """The connections stay open and bring nothing, as behind a router that forgot them: new ones take their place."""
     async with relayed(steady.world) as relay:
         where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         await steady.world.hpad(pace=QUICK, cluster_config=where)
         await steady.begin()
         assert relay.freeze() > 0
-        await steady.end("watches that fell silent", record_property)
+        await steady.end("watches that fell silent", recovered)
 
 
-async def test_a_version_that_has_expired(record_property: Record, world: Any) -> None:
+async def test_a_version_that_has_expired(recovered: Recovered, world: Any) -> None:
     """While the watches were away so much happened that the server has forgotten where they were."""
     async with Cluster(auto_ready=True, history_limit=20) as forgetful:
         world.cluster = forgetful
@@ -202,26 +243,39 @@ async def test_a_version_that_has_expired(record_property: Record, world: Any) -
             forgetful.apply(config_map)
         await asyncio.sleep(SPELL)
         forgetful.faults.clear()
-        await steady.end("a resourceVersion that had expired", record_property)
+        await steady.end("a resourceVersion that had expired", recovered)
 
 
-async def test_what_is_known_becomes_too_old(steady: Steady, record_property: Record) -> None:
-    """Watches bring nothing, whatever is tried: replicas are kept, the HPA says why, and all goes on afterwards."""
+async def test_what_is_known_becomes_too_old(steady: Steady, recovered: Recovered) -> None:
+    """Watches bring nothing, whatever is tried, lists fail, metrics come as ever: replicas are kept, the HPA says why,
+    and all goes on afterwards."""
     steady.world.cluster.hub.bookmark_seconds = 0.3
-    await steady.world.hpad(pace=QUICK, max_staleness=timedelta(seconds=1.5))
+    await steady.world.hpad(pace=QUICK, max_staleness=timedelta(seconds=4))
     await steady.begin()
     steady.world.cluster.faults.stall_watches()
+    watched = "^/(api/v1|apis/apps|apis/autoscaling)/"
+    steady.world.cluster.faults.add(method="GET", path=watched, times=None, status=503)
     await steady.world.until(lambda: steady.world.condition("web", "AbleToScale")[0] == "False")
     _, reason, message = steady.world.condition("web", "AbleToScale")
-    assert reason == "FailedGetScale"
+    assert reason == "StaleCache"
     assert "has been heard of" in message
     steady.world.load("web", lambda pods: 10)
     await steady.world.periods(3)
     assert steady.world.replicas("deployments", "web") == STEADY
+    held = 'hpad_hpa_held_back{condition="AbleToScale",hpa_name="web",namespace="default",reason="StaleCache"} 1.0'
+    series = await steady.world.exposed(held)
+    (staleness,) = re.findall(r'hpad_cache_staleness_seconds\{resource="pods"\} (.*)', series)
+    assert float(staleness) > 4
     steady.world.load("web", lambda pods: 50 * STEADY // max(pods, 1))
-    assert len([event for event in steady.world.events("web") if event[0] == "FailedGetScale"]) == 1
+
+    def stale() -> int:
+        return sum(reason == "StaleCache" for reason, _ in steady.world.events("web"))
+
+    await steady.world.until(stale)
+    await steady.world.periods(2)
+    assert stale() == 1
     steady.world.cluster.faults.clear()
-    await steady.end("watches that brought nothing for too long", record_property)
+    await steady.end("watches that brought nothing for too long", recovered)
 
 
 class Jumping(SystemClock):
@@ -235,7 +289,7 @@ class Jumping(SystemClock):
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-async def test_a_clock_that_jumps(steady: Steady, record_property: Record, hours: int) -> None:
+async def test_a_clock_that_jumps(steady: Steady, recovered: Recovered, hours: int) -> None:
     """The stabilization window neither ends early (a scale-down at once) nor late: a scale-up is done at once."""
     clock = Jumping()
     steady.world.hpa("web", behavior=None)
@@ -248,7 +302,7 @@ async def test_a_clock_that_jumps(steady: Steady, record_property: Record, hours
     assert steady.world.replicas("deployments", "web") == STEADY
     clock.ahead = timedelta(0)
     await steady.world.periods(2)
-    await steady.end(f"a clock that jumped by {hours} h and back", record_property)
+    await steady.end(f"a clock that jumped by {hours} h and back", recovered)
 
 
 def kubeconfig(path: Path, server: str, cluster: dict[str, str], user: dict[str, str]) -> str:
@@ -269,7 +323,7 @@ def loaded(path: str) -> Awaitable[config.ClusterConfig]:
     return asyncio.to_thread(config.load, path)
 
 
-async def test_a_token_that_expires(steady: Steady, record_property: Record, tmp_path: Path) -> None:
+async def test_a_token_that_expires(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
     """The file holds a new one by then; watches that are open go on until they end."""
     token = tmp_path / "token"
     await asyncio.to_thread(token.write_text, "old")
@@ -281,7 +335,7 @@ async def test_a_token_that_expires(steady: Steady, record_property: Record, tmp
         await steady.begin()
         await asyncio.to_thread(token.write_text, "new")
         relay.token = "new"
-        await steady.end("a token that expired", record_property)
+        await steady.end("a token that expired", recovered)
 
 
 def issued(folder: Path) -> ssl.SSLContext:
@@ -298,7 +352,7 @@ def issued(folder: Path) -> ssl.SSLContext:
     return server
 
 
-async def test_certificates_that_are_rotated(steady: Steady, record_property: Record, tmp_path: Path) -> None:
+async def test_certificates_that_are_rotated(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
     """Authority, server and client all get new ones; the API server is restarted for it."""
     async with relayed(steady.world, await asyncio.to_thread(issued, tmp_path)) as relay:
         user = {"client-certificate": "hpad.crt", "client-key": "hpad.key"}
@@ -306,7 +360,7 @@ async def test_certificates_that_are_rotated(steady: Steady, record_property: Re
         path = await asyncio.to_thread(kubeconfig, tmp_path / "k", url, trust, user)
         await steady.world.hpad(pace=QUICK, cluster_config=await loaded(path))
         await steady.begin()
-        await relay.stop()
+        await relay.pause()
         relay.tls = await asyncio.to_thread(issued, tmp_path)
         await relay.start()
-        await steady.end("certificates that were rotated", record_property)
+        await steady.end("certificates that were rotated", recovered)

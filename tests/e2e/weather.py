@@ -3,17 +3,18 @@
 import asyncio
 import contextlib
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
+import endings
+import reserved
 import trustme
 
 STATUSES = ("401", "403", "404", "422", "503")
 KINDS = (*STATUSES, "down", "slow", "hang", "redirect", "truncated", "big", "html", "untrusted", "dns")
 _BIG = 20 << 20
-_SLOW_SECONDS = 30.0
+SLOW_SECONDS = 30.0
 
 
 class Numbers:
@@ -35,7 +36,7 @@ class Numbers:
                         await reader.readexactly(int(line.partition(b":")[2]))
                 self.asked += 1
                 if self.kind in ("hang", "slow"):
-                    await asyncio.sleep(_SLOW_SECONDS if self.kind == "slow" else 3600)
+                    await asyncio.sleep(SLOW_SECONDS if self.kind == "slow" else 3600)
                 writer.write(self._answer())
                 await writer.drain()
                 if self.kind == "truncated":
@@ -70,9 +71,9 @@ async def numbers(kind: str = "") -> AsyncIterator[Numbers]:
         yield made
         return
     if kind == "down":
-        with socket.create_server(("127.0.0.1", 0)) as held:
-            made.url = f"http://127.0.0.1:{held.getsockname()[1]}"
-        yield made
+        with reserved.port() as port:
+            made.url = f"http://127.0.0.1:{port}"
+            yield made
         return
     tls = None
     if kind == "untrusted":
@@ -92,7 +93,7 @@ async def numbers(kind: str = "") -> AsyncIterator[Numbers]:
     try:
         yield made
     finally:
-        server.close()
+        await endings.close(server)
         for task in connections:
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)

@@ -108,6 +108,7 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPANegativeExternalSum=False,
         HPAZeroStatusReplicas=False,
         HPAHugeProposals=False,
+        HPATargetHistory=False,
     )
 
 

@@ -77,13 +77,15 @@ def test_scenario_15_growing_a_missing_pod_counts_as_idle() -> None:
     assert web.reconcile(used([160, 160, 160])).desired == 5, "80 % three times and 0 % once: 60 % of 50 % on four"
 
 
-def test_scenario_15_a_guess_never_turns_the_direction() -> None:
+@pytest.mark.parametrize(("answered", "silent"), [(2, "2 pods"), (3, "1 pod")])
+def test_scenario_15_a_guess_never_turns_the_direction(answered: int, silent: str) -> None:
+    """60 % on those that answered are 30 % or 45 % on all four."""
     web = busy(*(pod(f"web-{n}") for n in range(4)), replicas=4)
-    decision = web.reconcile(used([120, 120]))
-    assert decision.scale_to is None, "60 % on two pods, 30 % on four"
+    decision = web.reconcile(used([120] * answered))
+    assert decision.scale_to is None
     assert (
         str(decision)
-        == "keep 4: cpu (60% / 50%) changes nothing once 2 pods without a value and 0 not ready are counted in"
+        == f"keep 4: cpu (60% / 50%) changes nothing once {silent} without a value and 0 not ready are counted in"
     )
 
 

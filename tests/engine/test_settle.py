@@ -92,6 +92,20 @@ def test_an_unreadable_scale_leaves_all_but_one_condition_as_it_was() -> None:
     )
 
 
+def test_what_is_too_old_to_decide_on_is_not_taken_for_a_target_that_is_gone() -> None:
+    web = Workload(QUEUE, replicas=3)
+    web.reconcile(series(30))
+    too_old = "nothing has been heard of pods for more than 5m0s: too long to decide"
+    decision = web.reconcile(after=15, scale=None, scale_error=too_old, stale=True)
+    assert str(decision) == f"cannot decide: {too_old}"
+    condition = web.condition("AbleToScale")
+    assert (condition.status, condition.reason) == ("False", "StaleCache")
+    assert condition.message == f"the HPA controller does not decide on what may be out of date: {too_old}"
+    assert web.events == [("StaleCache", too_old)]
+    assert web.settled is not None
+    assert (web.settled.error, web.settled.error_label) == (too_old, "internal")
+
+
 def test_an_api_version_that_is_none_is_a_fault_of_the_spec() -> None:
     web = Workload(QUEUE, replicas=3)
     target = msgspec.structs.replace(web.hpa.spec.scale_target_ref, api_version="a/b/c")

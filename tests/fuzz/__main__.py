@@ -1,52 +1,86 @@
 """Fuzzing at length: `python -m fuzz --seconds 240 [TARGET...]`, or `make fuzz SECONDS=240`.
 
-Each target gets its share of the time in a process of its own. With atheris (the extra `fuzz`) inputs are chosen by the
-code they reach, and those that reach new code are kept in .cache/fuzz; without it, by chance alone. An input that shows
-a bug is written to .cache/fuzz/crashes and its name printed; put it into tests/fuzz/found with the fix.
+Each target gets its share of the time in a process of its own, as many at once as there are cores. With atheris (the
+extra `fuzz`) inputs are chosen by the code they reach, and those that reach new code are kept in .cache/fuzz; without
+it, by chance alone. An input that shows a bug is written to .cache/fuzz/crashes and its name printed; put it into
+tests/fuzz/found with the fix.
 """
 
 import argparse
 import contextlib
 import hashlib
+import os
 import random
+import re
 import subprocess
 import sys
 import time
+from concurrent import futures
 from pathlib import Path
 
 CACHE = Path(".cache/fuzz")
 _LONGEST = 1 << 16
+_RUNS = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
+_REACHED = re.compile(r"\bcov: (\d+) .*\bcorp: (\d+)/")
+_LAST_LINES = 80
+_SEEDED = 100_000
+"""Inputs of a target with a seed, at most: most targets try the same ones on every machine that has the time."""
 
 
 def main() -> int:
     """Exit status 1 where a target failed."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz hpad, guided by coverage.")
     parser.add_argument("--seconds", type=int, default=240, help="for all targets together")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time (the cores)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help=f"for the same {_SEEDED:,} inputs again, as far as time goes; 0: any"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("targets", nargs="*", help="all by default")
     args = parser.parse_args()
     if args.one:
-        return _one(args.one, args.seconds)
+        return _one(args.one, args.seconds, args.seed)
     from fuzz import targets
 
     names = args.targets or list(targets.TARGETS)
-    share = max(1, args.seconds // len(names))
-    failed = [name for name in names if not _run(name, share)]
+    jobs = max(1, min(args.jobs, len(names)))
+    share = max(1, args.seconds * jobs // len(names))
+    print(f"{len(names)} targets, {share}s each, {jobs} at a time", flush=True)
+    with futures.ThreadPoolExecutor(jobs) as pool:
+        ended = dict(zip(names, pool.map(lambda name: _run(name, share, args.seed), names), strict=True))
+    failed = [name for name, well in ended.items() if not well]
     print(f"{len(names) - len(failed)} of {len(names)} targets without a find" + (f": see {failed}" if failed else ""))
     return 1 if failed else 0
 
 
-def _run(name: str, seconds: int) -> bool:
-    print(f"{name}: {seconds}s", flush=True)
-    command = [sys.executable, "-m", "fuzz", "--one", name, "--seconds", str(seconds)]
-    return subprocess.run(command, check=False).returncode == 0
+def _run(name: str, seconds: int, seed: int) -> bool:
+    """Fuzz one target in a process of its own; whether it came to its end without a find."""
+    command = [sys.executable, "-m", "fuzz", "--one", name, "--seconds", str(seconds), "--seed", str(seed)]
+    environ = {**os.environ, "PYTHONHASHSEED": str(seed) if seed else "random"}
+    done = subprocess.run(
+        command, check=False, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    if done.returncode:
+        print(f"{name}: FOUND SOMETHING\n" + "\n".join(done.stdout.splitlines()[-_LAST_LINES:]), flush=True)
+        return False
+    print(f"{name}: {_summary(done.stdout)}", flush=True)
+    return True
 
 
-def _one(name: str, seconds: int) -> int:
+def _summary(said: str) -> str:
+    """What a run that found nothing has to say for itself."""
+    runs, reached = _RUNS.search(said), _REACHED.findall(said)
+    if runs is None or not reached:
+        return said.strip().rpartition("\n")[2]
+    edges, kept = reached[-1]
+    return f"{int(runs[1]):,} inputs, {edges} edges reached by {kept} of them, none shows a bug"
+
+
+def _one(name: str, seconds: int, seed: int) -> int:
     try:
         import atheris  # type: ignore[import-not-found]  # the extra `fuzz`
     except ImportError:
-        return _by_chance(name, seconds)
+        return _by_chance(name, seconds, seed)
     with atheris.instrument_imports(include=["hpad", "hpad_adapters"]):
         from fuzz import budget, mutation, targets
     target = targets.TARGETS[name]
@@ -61,8 +95,15 @@ def _one(name: str, seconds: int) -> int:
         changed: bytes = mutation.mutated(data, target.seeds, rng) if seed % 2 else atheris.Mutate(data, most)
         return changed[:most]
 
-    options = [f"-max_total_time={seconds}", f"-max_len={_LONGEST}", "-timeout=30", "-rss_limit_mb=2048"]
-    options += [f"-artifact_prefix={crashes}/{name}-", "-print_final_stats=0", "-verbosity=0"]
+    options = [
+        f"-seed={seed}",
+        f"-max_total_time={seconds}",
+        f"-max_len={_LONGEST}",
+        "-timeout=30",
+        "-rss_limit_mb=2048",
+    ]
+    options += [f"-artifact_prefix={crashes}/{name}-", "-print_final_stats=1"]
+    options += [f"-runs={_SEEDED}"] if seed else []
     with target.opened() as check:
         arguments = [sys.argv[0], *options, str(kept), str(seeds)]
         atheris.Setup(arguments, lambda data: budget.held(check, data, target.patience), custom_mutator=mutated)
@@ -70,14 +111,14 @@ def _one(name: str, seconds: int) -> int:
     return 0
 
 
-def _by_chance(name: str, seconds: int) -> int:
+def _by_chance(name: str, seconds: int, seed: int) -> int:
     from fuzz import budget, mutation, targets
 
-    target, rng, runs = targets.TARGETS[name], random.Random(), 0
+    target, rng, runs = targets.TARGETS[name], random.Random(seed or None), 0
     inputs = [*target.seeds, *target.found]
     until = time.monotonic() + seconds
     with target.opened() as check:
-        while time.monotonic() < until:
+        while time.monotonic() < until and not (seed and runs == _SEEDED):
             data = mutation.mutated(rng.choice(inputs), target.seeds, rng)
             try:
                 budget.held(check, data, target.patience)
@@ -88,7 +129,7 @@ def _by_chance(name: str, seconds: int) -> int:
                 print(f"{name}: {crash} shows a bug", flush=True)
                 raise
             runs += 1
-    print(f"{name}: {runs} inputs, none shows a bug")
+    print(f"{runs:,} inputs by chance, none shows a bug")
     return 0
 
 

@@ -1,69 +1,21 @@
-"""How a source is spared: answers shared, failed attempts repeated, a failing source left alone; in virtual time."""
+"""How a source is spared: answers shared, failed attempts repeated, calls paced; in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
-import structlog
 import virtual
+from gather.scripted import DOWN, A, B, C, Grouped, Scripted, failing, now, opened
 
 from hpad import testing
-from hpad.adapter import EXTERNAL, AdapterError, Answer, ExternalSample, PodSample, PodValue, Query
-from hpad.gather import answers, report
-from hpad.gather.breaker import Breaker
-from hpad.gather.limits import Limits
+from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
+from hpad.gather import answers, call, limits
 from hpad.gather.pace import Pace
 from hpad.gather.redact import Redactor
 from hpad.gather.source import Source
-
-A, B, C = (testing.external(name) for name in "abc")
-DOWN = AdapterError("the broker is down")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-class Scripted:
-    """Answers with the second at which it was asked, unless `behave` has something else to say."""
-
-    serves = frozenset({EXTERNAL})
-    Settings = msgspec.Struct
-
-    def __init__(self, behave: Callable[[Sequence[Query]], Awaitable[Any]] | None = None) -> None:
-        self.batches: list[tuple[float, str]] = []
-        self._behave = behave
-
-    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        self.batches.append((now(), "".join(sorted(query.name for query in queries))))
-        moment = virtual.VirtualClock().now()
-        said = await self._behave(queries) if self._behave is not None else None
-        return said or [ExternalSample((int(now()),), moment) for _ in queries]
-
-    async def aclose(self) -> None:
-        """Nothing."""
-
-
-class Grouped(Scripted):
-    """One list serves a namespace."""
-
-    def group(self, query: Query) -> str:
-        return query.namespace
-
-
-def opened(adapter: Scripted, *, plain: bool = False, **limits: Any) -> Source:
-    told = Limits(**{"retries": 0, **limits})
-    return Source(
-        "mine", adapter, clock=virtual.VirtualClock(), log=structlog.get_logger(), observer=lambda *_: None,
-        limits=told, redact=Redactor({"password": "hunter22"}), plain=plain,
-    )  # fmt: skip
-
-
-async def failing(queries: Sequence[Query]) -> None:
-    raise DOWN
 
 
 def test_an_answer_is_shared_until_it_is_stale_and_keeps_its_timestamp():
@@ -198,136 +150,30 @@ def test_retries_end_within_the_budget_of_the_call():
     virtual.run(main())
 
 
-def test_a_source_that_keeps_failing_is_left_alone_and_tried_once_a_rest():
-    async def behave(queries: Sequence[Query]) -> Any:
-        if now() < 60:
-            raise DOWN
+def test_attempts_that_never_end_are_not_piled_up():
+    """An adapter that ignores its cancellation: a bounded number of its calls is left behind, and it is asked again as
+    soon as they end."""
 
-    async def main() -> None:
-        adapter = Scripted(behave)
-        source = opened(adapter, failures=5, rest=15.0, fresh=0.0)
-        said = []
-        for _ in range(80):
-            said.append(await source.ask(A))
-            await asyncio.sleep(1)
-        calls = [moment for moment, _ in adapter.batches]
-        assert calls[:16] == list(range(16))
-        assert calls[16:20] == [30, 45, 60, 61]
-        assert said[20] == AdapterError(
-            'source "mine" keeps failing and is asked again every 15s; its last failure: the broker is down'
-        )
-        assert isinstance(said[60], ExternalSample)
-        assert source.report("x").state == report.OK
+    async def main():
+        ends = asyncio.Event()
 
-    virtual.run(main())
+        async def deaf(queries):
+            while not ends.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await ends.wait()
 
-
-def test_one_metric_that_works_now_and_then_keeps_the_source_in_use():
-    """Many HPAs of a metric that fails must not take the source from one whose metric is there."""
-
-    async def behave(queries: Sequence[Query]) -> Any:
-        if A not in queries:
-            raise DOWN
-
-    async def main() -> None:
-        source = opened(Scripted(behave), fresh=0.0)
-        for turn in range(60):
-            await source.ask(A if turn % 14 == 0 else B)
-            await asyncio.sleep(1)
+        adapter = Scripted(deaf)
+        source = opened(adapter, timeout=1.0, failures=10**6, fresh=0)
+        try:
+            said = [str(await source.ask(A)) for _ in range(call.MOST_ABANDONED + 5)]
+        finally:
+            ends.set()
+        assert len(adapter.batches) == call.MOST_ABANDONED
+        assert said[0] == 'source "mine" did not answer within 1s'
+        assert f"has {call.MOST_ABANDONED} calls that do not end even when they are cancelled" in said[-1]
+        await asyncio.sleep(1)
         assert isinstance(await source.ask(A), ExternalSample)
-
-    virtual.run(main())
-
-
-def test_a_metric_that_never_failed_is_asked_even_of_a_source_that_is_left_alone():
-    """All metrics in use may be misspelt: that must not keep out the first one that is not."""
-
-    async def behave(queries: Sequence[Query]) -> Any:
-        if C not in queries:
-            raise DOWN
-
-    async def main() -> None:
-        source = opened(Scripted(behave), fresh=0.0)
-        for _ in range(20):
-            await source.ask(A)
-            await asyncio.sleep(1)
-        assert source.report("x").state == report.OPEN
-        assert await source.ask(B) == DOWN or "keeps failing" in str(await source.ask(B))
-        assert isinstance(await source.ask(C), ExternalSample)
-        assert source.report("x").state == report.OK
-
-    virtual.run(main())
-
-
-def test_a_plain_source_says_what_it_said_of_that_metric_while_it_is_left_alone():
-    """So that a condition reads as Kubernetes has it, however long its metrics API is down."""
-
-    async def behave(queries: Sequence[Query]) -> Any:
-        return [AdapterError(f"no {query.name}: the server is down") for query in queries]
-
-    async def main() -> None:
-        adapter = Scripted(behave)
-        source = opened(adapter, plain=True, fresh=0.0)
-        for _ in range(60):
-            for query in (A, B):
-                assert str(await source.ask(query)) == f"no {query.name}: the server is down"
-            await asyncio.sleep(1)
-        assert len(adapter.batches) < 60
-
-    virtual.run(main())
-
-
-def test_errors_of_hpa_authors_never_open_the_breaker():
-    async def behave(queries: Sequence[Query]) -> Any:
-        raise AdapterError("no such queue", "spec")
-
-    async def main() -> None:
-        adapter = Scripted(behave)
-        source = opened(adapter, fresh=0.0)
-        for _ in range(60):
-            await source.ask(A)
-            await asyncio.sleep(1)
-        assert len(adapter.batches) == 60
-
-    virtual.run(main())
-
-
-def test_while_one_call_is_on_trial_the_others_do_without():
-    breaker = Breaker("mine", 1, 15.0)
-    breaker.failed(0, DOWN)
-    assert breaker.refusal(0.1) is None
-    breaker.failed(15, DOWN)
-    assert breaker.refusal(29.9) is not None
-    assert breaker.refusal(30.0) is None
-    assert breaker.begin()
-    assert breaker.refusal(30.0) is not None
-    breaker.failed(31, DOWN)
-    assert breaker.refusal(45.9) is not None
-    breaker.begin()
-    breaker.succeeded()
-    assert breaker.refusal(46.0) is None
-    assert breaker.state == report.OK
-
-
-def test_an_adapter_that_holds_up_the_loop_is_named_and_kept_away_longer_each_time():
-    async def behave(queries: Sequence[Query]) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, virtual.VirtualLoop)
-        loop.jump(2.5)
-
-    async def main() -> None:
-        adapter = Scripted(behave)
-        source = opened(adapter, rest=15.0, fresh=0.0)
-        error = await source.ask(A)
-        assert error == AdapterError('source "mine" held up all of hpad for 2.5s, a bug of its adapter', "bug")
-        for _ in range(150):
-            assert "held up all of hpad for 2.5s" in (await source.ask(A)).message
-            await asyncio.sleep(1)
-        gaps = [later - earlier for (earlier, _), (later, _) in zip(adapter.batches, adapter.batches[1:], strict=False)]
-        assert len(gaps) == 3
-        assert gaps == sorted(gaps)
-        assert gaps[0] >= 15
-        assert gaps[1] >= 30
+        await source.aclose()
 
     virtual.run(main())
 
@@ -351,6 +197,51 @@ def test_the_pace_is_a_bucket_of_a_second():
     assert pace.take(0.5) == 0
     assert [pace.take(100), pace.take(100)] == [0, 0]
     assert pace.take(100) > 0
+
+
+@pytest.mark.parametrize("hpas", [20, 300])
+@pytest.mark.parametrize("seconds", [1.0, 7.0])
+def test_who_asks_while_calls_last_is_answered_within_a_call_and_its_share(hpas: int, seconds: float):
+    """Nobody waits for one call to end and then for another, which would be longer than anybody waits."""
+    patience = limits.PERIOD * limits.PATIENCE
+    assert seconds * (1 + 1 / limits.CONCURRENCY) < patience < 2 * 7.0
+
+    async def last(_: Sequence[Query]) -> None:
+        await asyncio.sleep(seconds)
+
+    async def hpa(source: Source, number: int) -> list[bool]:
+        answered = []
+        for turn in range(4):
+            await asyncio.sleep(limits.PERIOD * (turn + number / hpas) - now())
+            answer = source.ask(testing.external(f"m{number}"))
+            await asyncio.wait({answer}, timeout=patience)
+            answered.append(answer.done() and isinstance(answer.result(), ExternalSample))
+        return answered
+
+    async def main() -> None:
+        source = opened(Scripted(last))
+        answered = await asyncio.gather(*(hpa(source, number) for number in range(hpas)))
+        assert all(all(turns[1:]) for turns in answered)  # how long calls last is known after the first ones
+        await source.aclose()
+
+    virtual.run(main())
+
+
+def test_calls_that_take_no_half_of_the_time_there_is_are_not_held_back():
+    async def last(_: Sequence[Query]) -> None:
+        await asyncio.sleep(4)
+
+    async def main() -> None:
+        adapter = Scripted(last)
+        source = opened(adapter, budget=8.2)
+        await asyncio.wait({source.ask(A)})
+        for query in (A, B, C):
+            source.ask(query)
+            await asyncio.sleep(0.1)
+        assert [at for at, _ in adapter.batches] == pytest.approx([0, 4.1, 4.2])  # A's answer is fresh
+        await source.aclose()
+
+    virtual.run(main())
 
 
 def test_a_sample_that_is_too_old_is_an_error():
@@ -398,6 +289,7 @@ def test_a_secret_in_an_error_is_not_passed_on():
         ({"url": "http://host"}, "http://host is down", "http://host is down"),
         ({"password": "ab"}, "absent", "absent"),
         ({}, "x" * 2000, "x" * 1000 + "…"),
+        ({}, "half a letter: \ud83d", "half a letter: \\ud83d"),
     ],
 )
 def test_what_is_redacted(settings, text, shown):

@@ -47,7 +47,7 @@ async def test_every_query_has_its_answer_in_order():
     given = AdapterError("spec.metrics[1] is nonsense", "spec")
     queries = [testing.external("good_a"), given, testing.external("good_b"), testing.external("good_a")]
     async with gatherer(source("good"), observed=observed) as asked:
-        answers = await asked.gather(HPA, queries, deadline=5)
+        answers = await asked.gather(HPA, queries, deadline=60)
     assert answers[1] is given
     assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(7000,)] * 3
     assert [(name, error) for name, _, error in observed] == [("good", None)]
@@ -55,7 +55,7 @@ async def test_every_query_has_its_answer_in_order():
 
 async def test_no_queries_are_no_answers():
     async with gatherer() as asked:
-        assert await asked.gather(HPA, [], deadline=5) == []
+        assert await asked.gather(HPA, [], deadline=60) == []
 
 
 async def test_whatever_is_wrong_with_a_source_is_the_answer_to_its_own_metrics_only():
@@ -70,7 +70,7 @@ async def test_whatever_is_wrong_with_a_source_is_the_answer_to_its_own_metrics_
     ]
     names = ["good", "typo", "broken", "unset", "raise", "short", "hang"]
     async with gatherer(*sources) as asked:
-        answers = await asked.gather(HPA, [testing.external(f"{name}_x") for name in names], deadline=5)
+        answers = await asked.gather(HPA, [testing.external(f"{name}_x") for name in names], deadline=60)
         assert set(asked.problems()) == {"typo", "broken", "unset"}
     good, *errors = answers
     assert isinstance(good, ExternalSample)
@@ -81,7 +81,7 @@ async def test_whatever_is_wrong_with_a_source_is_the_answer_to_its_own_metrics_
             'source "broken": adapter "broken" (outsider_broken:Good) cannot be imported: RuntimeError: half installed',
             "bug",
         ),
-        "unset": ('source "unset" (adapter "numbers"): url: Expected `str`, got `int` (value: 5)', "spec"),
+        "unset": ('source "unset" (adapter "numbers"): url: 5 is not text', "spec"),
         "raise": ('source "raise" failed with RuntimeError, a bug of its adapter', "bug"),
         "short": ('source "short" answered NoneType where External metrics need ExternalSample', "bug"),
         "hang": ('source "hang" did not answer within 0.1s', "source"),
@@ -90,19 +90,19 @@ async def test_whatever_is_wrong_with_a_source_is_the_answer_to_its_own_metrics_
 
 async def test_at_the_deadline_what_has_come_is_kept():
     async with gatherer(source("hang"), source("good")) as asked:
-        slow, good = await asked.gather(HPA, [testing.external("hang_x"), testing.external("good_x")], deadline=0.1)
-    assert slow == AdapterError('no answer to "hang_x" within the 0.1s that a reconcile may wait for metrics')
+        slow, good = await asked.gather(HPA, [testing.external("hang_x"), testing.external("good_x")], deadline=1)
+    assert slow == AdapterError('no answer to "hang_x" within the 1s that a reconcile may wait for metrics')
     assert isinstance(good, ExternalSample)
 
 
 async def test_an_hpa_that_is_cancelled_leaves_the_others_their_answer():
-    async with gatherer(source("hang", timeout=0.2)) as asked:
+    async with gatherer(source("hang", timeout=2)) as asked:
         first, second = (
-            asyncio.create_task(asked.gather(HPA, [testing.external("hang_x")], deadline=5)) for _ in range(2)
+            asyncio.create_task(asked.gather(HPA, [testing.external("hang_x")], deadline=60)) for _ in range(2)
         )
         await asyncio.sleep(0.05)
         first.cancel()
-        assert await second == [AdapterError('source "hang" did not answer within 0.2s')]
+        assert await second == [AdapterError('source "hang" did not answer within 2s')]
         assert first.cancelled()
 
 
@@ -110,18 +110,18 @@ async def test_two_instances_of_one_adapter_are_two_sources():
     route = settings.Route(match=settings.Match(namespaces=("slow",)), source="hang")
     async with gatherer(source("hang", timeout=0.1), source("good"), routes=[route]) as asked:
         queries = [testing.external("good_x"), testing.external("good_x", namespace="slow")]
-        good, slow = await asked.gather(HPA, queries, deadline=5)
+        good, slow = await asked.gather(HPA, queries, deadline=60)
     assert isinstance(good, ExternalSample)
     assert isinstance(slow, AdapterError)
 
 
 async def test_metrics_server_needs_no_configuration():
     async with gatherer() as asked:
-        [answer] = await asked.gather(HPA, [testing.resource("cpu", "app=web")], deadline=5)
+        [answer] = await asked.gather(HPA, [testing.resource("cpu", "app=web")], deadline=60)
     assert isinstance(answer, AdapterError)
     assert answer.message.startswith("unable to fetch metrics from resource metrics API: ")
 
 
 async def test_an_adapter_that_fails_to_close_is_closed_all_the_same():
     async with gatherer(source("sad"), source("good")) as asked:
-        assert isinstance((await asked.gather(HPA, [testing.external("sad_x")], deadline=5))[0], ExternalSample)
+        assert isinstance((await asked.gather(HPA, [testing.external("sad_x")], deadline=60))[0], ExternalSample)

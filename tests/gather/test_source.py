@@ -1,6 +1,9 @@
 """One source: batches, limits, isolation, in virtual time."""
 
 import asyncio
+import gc
+import importlib.util
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 import structlog
 import virtual
 
-from hpad import testing
+from hpad import process, testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Asker, ExternalSample, Query
 from hpad.gather.limits import Limits
 from hpad.gather.source import Source
@@ -39,9 +42,11 @@ class Scripted:
         self.closed = True
 
 
-def opened(adapter: Scripted, observed: list | None = None, **limits: Any) -> Source:
+def opened(
+    adapter: Scripted, observed: list | None = None, clock: virtual.VirtualClock | None = None, **limits: Any
+) -> Source:
     return Source(
-        "mine", adapter, clock=virtual.VirtualClock(), log=structlog.get_logger(),
+        "mine", adapter, clock=clock or virtual.VirtualClock(), log=structlog.get_logger(),
         observer=lambda *call: observed.append(call) if observed is not None else None,
         limits=Limits(**{"budget": 100.0, "fresh": 0.0, "retries": 0, **limits}),
     )  # fmt: skip
@@ -60,6 +65,36 @@ async def fail(answer: Awaitable[Answer]) -> AdapterError:
     error = await answer
     assert isinstance(error, AdapterError)
     return error
+
+
+def test_an_error_that_is_kept_keeps_nothing_of_what_the_adapter_held():
+    """Neither the one that was raised nor the one under it, and not only until the next garbage collection."""
+
+    class Body(bytearray):
+        """An answer, as long as it may be."""
+
+    bodies: list[weakref.ref[Body]] = []
+
+    async def refuse(queries: Sequence[Query]) -> None:
+        body = Body(1_000_000)
+        bodies.append(weakref.ref(body))
+        try:
+            body[:1].decode("ascii").index("x")
+        except ValueError:
+            raise AdapterError("no sense in it") from None
+
+    async def main() -> AdapterError:
+        source = opened(Scripted(refuse))
+        return await fail(source.ask(A))
+
+    gc.disable()
+    try:
+        error = virtual.run(main())
+        [body] = bodies
+        assert body() is None
+    finally:
+        gc.enable()
+    assert error.message == "no sense in it"
 
 
 def test_what_is_asked_in_one_turn_is_one_call_and_equal_queries_are_asked_once():
@@ -110,6 +145,37 @@ def test_no_more_calls_at_once_than_the_limit():
 
     virtual.run(main())
     assert max(most) == 2
+
+
+class HandClock(virtual.VirtualClock):
+    """Time passes when somebody says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not there")
+def test_a_source_that_has_to_wait_for_less_than_a_timer_can_measure_is_asked_all_the_same():
+    """uvloop's timers count milliseconds: what is due in less is no timer to it, and has no time."""
+
+    async def main() -> list[str]:
+        clock, adapter = HandClock(), Scripted()
+        source = opened(adapter, clock=clock, rate=1.0)
+        assert value(await source.ask(A)) == 1
+        clock.seconds = 0.9999
+        second = source.ask(B)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        clock.seconds = 1.0
+        async with asyncio.timeout(10):
+            assert value(await second) == 2
+        return adapter.batches
+
+    with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        assert runner.run(main()) == ["a", "b"]
 
 
 def test_a_hang_ends_at_the_timeout_and_frees_its_place():

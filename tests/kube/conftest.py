@@ -3,18 +3,36 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kube.wire import Script, SkippingClock, serving
+import trustme
+from kube.caches import HPA
+from kube.wire import QUICK, Script, SkippingClock, serving
 
 from hpad.kube import client as clients
+from hpad.kube.cache import Cache
 from hpad.kube.credentials import ClusterConfig
 
 
 @pytest.fixture
 def clock() -> SkippingClock:
     return SkippingClock()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No kubeconfig of whoever runs the tests."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
 
 
 @pytest.fixture
@@ -29,6 +47,12 @@ async def script() -> AsyncIterator[Script]:
 async def client(script: Script, clock: SkippingClock) -> AsyncIterator[clients.Client]:
     async with clients.Client(ClusterConfig(script.url), clock, timeout=2.0) as client:
         yield client
+
+
+@pytest.fixture
+async def cache(client: clients.Client) -> Cache[Any]:
+    """Of the HPAs that the script lists."""
+    return Cache(client, HPA, pace=QUICK)
 
 
 @pytest.fixture

@@ -88,9 +88,8 @@ def test_requests_of_the_pod_itself():
     assert codec.pod(pod(spec__resources={"limits": {"cpu": "1"}})).value.pod_requests is None
 
 
-def test_labels_and_requests_that_pods_share_are_kept_once():
+def test_requests_that_pods_share_are_kept_once():
     one, two = codec.pod(pod()).value, codec.pod(pod(metadata__name="b")).value
-    assert one.labels is two.labels
     assert one.containers is two.containers
     assert one.namespace is two.namespace
 

@@ -1,5 +1,7 @@
 """What becomes of repeated, similar and too many events, by the rules of Kubernetes' own clients."""
 
+import tracemalloc
+import uuid
 from datetime import UTC, datetime, timedelta
 
 from hpad.kube.correlate import COMBINED, About, Correlator
@@ -28,6 +30,17 @@ def test_a_repeated_event_is_counted_on_the_first():
 def test_names_are_the_object_and_the_moment_in_hex():
     (verdict,) = feed(Correlator(), ["x"])
     assert verdict.event.name == f"web.{int(NOW.timestamp()) * 10**9:x}"
+
+
+def test_a_name_that_would_be_too_long_is_a_uuid():
+    """As in client-go: GenerateEventName."""
+    long = About("HorizontalPodAutoscaler", "n", "a" * 253, "u", "autoscaling/v2")
+    first, second = feed(Correlator(), ["x", "y"], about=long)
+    assert uuid.UUID(first.event.name).version == 4
+    assert first.event.name != second.event.name
+    edge = About("HorizontalPodAutoscaler", "n", "a" * (253 - len(".18d1d4f6b1c8e000")), "u", "autoscaling/v2")
+    (fits,) = feed(Correlator(), ["x"], about=edge)
+    assert len(fits.event.name) == 253
 
 
 def test_names_differ_even_at_the_same_moment():
@@ -83,3 +96,37 @@ def test_what_is_remembered_has_a_limit():
     for index in range(5_000):
         feed(correlator, ["x"], about=About("HorizontalPodAutoscaler", "n", f"h{index}", "u", "autoscaling/v2"))
     assert len(correlator._seen) == len(correlator._similar) == len(correlator._spam) == 4096
+
+
+def test_what_is_gone_is_forgotten_and_nothing_else():
+    correlator = Correlator()
+    for index in range(500):
+        about = About("HorizontalPodAutoscaler", "n", f"h{index}", f"u{index}", "autoscaling/v2")
+        feed(correlator, ["x", "y"], about=about)
+        feed(correlator, ["x"], about=about, type="Warning", reason="FailedGetScale")
+        if index:
+            correlator.forget(about)
+    there = 1 + 32  # and those that are gone last
+    assert len(correlator._seen) <= 3 * there
+    assert len(correlator._similar) <= 2 * there
+    assert len(correlator._spam) <= 2 * there
+    first, _ = feed(correlator, ["x", "y"], about=About("HorizontalPodAutoscaler", "n", "h0", "u0", "autoscaling/v2"))
+    assert first.event.count == 2
+
+
+def test_no_part_of_what_happened_is_kept():
+    """Twelve different messages of each of many HPAs, all of them longer than what may be kept: a combined event, nine
+    plain ones, their marks, and a bucket for all."""
+    many, long = 200, "x" * 2_000
+    correlator = Correlator()
+    tracemalloc.start()
+    try:
+        for index in range(many):
+            about = About("HorizontalPodAutoscaler", "n", f"h{index}", f"u{long}{index}", "autoscaling/v2", long)
+            feed(correlator, [f"New size: {size} {long}" for size in range(12)], about=about)
+        about = None
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(correlator._seen) == 10 * many
+    assert kept < many * 2 * len(long)

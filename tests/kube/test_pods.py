@@ -49,3 +49,11 @@ def test_an_emptied_index_holds_nothing():
     index.replace(pod, None)
     assert not index._labels
     assert not index._namespaces
+
+
+@given(_PODS)
+def test_labels_that_are_shared_are_the_same_labels(pods):
+    index = Index()
+    for pod in pods:
+        assert index.shared(pod) == pod.labels
+        index.replace(None, pod)

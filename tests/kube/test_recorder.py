@@ -1,10 +1,12 @@
 """Events on the wire: the shape a real controller wrote, and never in anybody's way."""
 
+import asyncio
 import json
 
 import pytest
 from kube.wire import failure, hangs, resets, says, until
 
+from hpad.kube.cluster import Cluster
 from hpad.kube.recorder import Recorder
 from hpad.model.events import Event
 from hpad.model.hpa import HorizontalPodAutoscaler
@@ -12,6 +14,12 @@ from hpad.model.meta import ObjectMeta
 
 PATH = "/api/v1/namespaces/fix/events"
 WEB = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="u-1", resource_version="779"))
+
+
+def about(name):
+    return HorizontalPodAutoscaler(metadata=ObjectMeta(name=name, namespace="fix", uid=name))
+
+
 RESCALE = Event("Normal", "SuccessfulRescale", "New size: 4")
 
 
@@ -64,6 +72,41 @@ async def test_an_event_that_has_expired_meanwhile_is_written_anew(script, recor
     assert json.loads(script.bodies[2])["count"] == 2
 
 
+async def test_of_objects_that_are_gone_no_count_is_kept(script, client, clock, running):
+    """They are let go of some at a time: so there are many."""
+    cluster = Cluster(client, clock)
+    running(cluster.recorder.run())
+    script.on("POST", PATH, says({}, 201))
+    hpas = [about(f"app-{index}") for index in range(100)]
+    for version, hpa in enumerate(hpas):
+        cluster.hpas.put(hpa.metadata.key, hpa, str(version))
+        cluster.recorder.record(hpa, RESCALE)
+    await cluster.recorder.flush()
+    for hpa in hpas:
+        cluster.hpas.drop(hpa.metadata.key, "1000")
+    script.bodies.clear()
+    cluster.recorder.record(hpas[0], RESCALE)
+    await cluster.recorder.flush()
+    assert [json.loads(body)["count"] for body in script.bodies] == [1]
+
+
+async def test_one_made_anew_under_its_name_lets_go_of_the_one_before(script, client, clock, running):
+    cluster = Cluster(client, clock)
+    running(cluster.recorder.run())
+    script.on("POST", PATH, says({}, 201))
+    for uid in range(100):
+        hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid=str(uid)))
+        cluster.hpas.put(hpa.metadata.key, hpa, str(uid))
+        cluster.recorder.record(hpa, RESCALE)
+        await cluster.recorder.flush()
+    script.bodies.clear()
+    first = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="0"))
+    cluster.recorder.record(first, RESCALE)
+    cluster.recorder.record(hpa, RESCALE)
+    await cluster.recorder.flush()
+    assert [json.loads(body)["count"] for body in script.bodies[:2]] == [1, 2]
+
+
 async def test_a_refused_event_is_let_go(script, recorder):
     script.on("POST", PATH, says(failure(403, "Forbidden", "no"), 403), says({}, 201))
     recorder.record(WEB, RESCALE)
@@ -71,6 +114,15 @@ async def test_a_refused_event_is_let_go(script, recorder):
     await recorder.flush()
     assert recorder.dropped == 1
     assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale", "FailedGetScale"]
+
+
+async def test_an_event_that_no_json_can_say_is_let_go(script, recorder):
+    script.on("POST", PATH, says({}, 201))
+    recorder.record(WEB, Event("Warning", "FailedGetScale", "half a letter: \ud83d"))
+    recorder.record(WEB, RESCALE)
+    await asyncio.wait_for(recorder.flush(), 60)
+    assert recorder.dropped == 1
+    assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale"]
 
 
 async def test_a_server_that_does_not_answer_is_tried_again(script, recorder, clock):
@@ -108,3 +160,26 @@ async def test_nobody_waits_for_a_server_that_hangs(script, recorder):
     for size in range(1_200):
         recorder.record(WEB, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
     assert recorder.dropped == 200
+
+
+async def test_of_too_many_the_newest_are_dropped(script, recorder):
+    """As in client-go: those that wait already keep their place."""
+    answering = asyncio.Event()
+
+    async def late(request):
+        await answering.wait()
+        return await says({}, 201)(request)
+
+    script.on("POST", PATH, late)
+    recorder.record(about("first"), RESCALE)
+    await until(lambda: script.count(PATH) == 1)
+    for number in range(1_003):
+        recorder.record(about(f"h{number}"), RESCALE)
+    answering.set()
+    await asyncio.wait_for(recorder.flush(), 120)
+    written = [json.loads(body)["involvedObject"]["name"] for body in script.bodies]
+    assert written == ["first", *(f"h{number}" for number in range(1_000))]
+    assert recorder.dropped == 3
+    recorder.record(about("afterwards"), RESCALE)
+    await recorder.flush()
+    assert (json.loads(script.bodies[-1])["involvedObject"]["name"], recorder.dropped) == ("afterwards", 3)

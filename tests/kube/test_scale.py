@@ -6,8 +6,11 @@ import json
 import pytest
 from kube.wire import QUICK, failure, hangs, line, says, streams, until
 
-from hpad.kube import scale
+from hpad.clock import SystemClock
+from hpad.kube import limiter, scale
+from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
+from hpad.kube.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
 from hpad.model.hpa import CrossVersionObjectReference
 from hpad.model.sample import AdapterError
@@ -43,7 +46,7 @@ async def cluster(script, client, clock, recorded, running):
 async def begin(cluster, running, *kinds):
     cluster.follow([ref(kind) for kind in kinds or ("Deployment",)])
     running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 5)
+    await asyncio.wait_for(cluster.ready(), 60)
 
 
 def serve_discovery(script, recorded):
@@ -168,6 +171,55 @@ async def test_a_group_whose_server_is_away_says_so_itself(script, cluster, reco
     assert error.status == 503
 
 
+async def test_a_kind_may_be_in_lower_case(script, cluster, running, recorded):
+    """Kubernetes' REST mappers know it so, too; a built-in kind is watched all the same."""
+    script.on("GET", DEPLOYMENTS + "?watch", hangs)
+    await begin(cluster, running, "deployment")
+    await until(lambda: script.count(DEPLOYMENTS + "?watch"))
+    asked = len(script.asked)
+    assert (await cluster.read_scale("fix", ref("deployment"))).spec.replicas == 2
+    assert len(script.asked) == asked
+    serve_discovery(script, recorded)
+    script.on("GET", recorded("scale/cr_get")["request"]["path"], says(recorded("scale/cr_get")["body"]))
+    assert (await cluster.read_scale("fix", ref("widget", "w", "oracle.example/v1"))).spec.replicas == 2
+    error = await refused(cluster.read_scale("fix", ref("wIDGET", "w", "oracle.example/v1")))
+    assert error.message == 'no matches for kind "wIDGET" in group "oracle.example"'
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("tier in (b,a), app == web ", "app=web,tier in (a,b)"),
+        ("!gone,app,zone notin (x)", "app,!gone,zone notin (x)"),
+        ("app=web,app=shop", "app=shop"),
+        (" ", ""),
+        ("", ""),
+    ],
+)
+def test_a_selector_is_read_as_the_object_it_is_turned_into(recorded, written, read):
+    answer = recorded("scale/cr_get")["body"]
+    answer["status"]["selector"] = written
+    assert scale.decode(json.dumps(answer).encode()).status.selector == read
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("app=web,tier!=x", '"!=" is not a valid label selector operator'),
+        ("size>3", '"gt" isn\'t supported in label selectors'),
+        ("size<3", '"lt" isn\'t supported in label selectors'),
+    ],
+)
+def test_a_selector_that_no_object_can_say_is_refused(recorded, written, why):
+    """`metav1.ParseToLabelSelector`, by way of which the scale client of Kubernetes takes a scale."""
+    answer = recorded("scale/cr_get")["body"]
+    answer["status"]["selector"] = written
+    with pytest.raises(ApiError) as caught:
+        scale.decode(json.dumps(answer).encode())
+    what = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
+    assert caught.value.message == f"{what}: failed to parse target selector: {why}"
+
+
 @pytest.mark.parametrize(
     ("kind", "api_version", "message"),
     [
@@ -180,6 +232,11 @@ async def test_a_group_whose_server_is_away_says_so_itself(script, cluster, reco
 async def test_an_unknown_kind(script, cluster, recorded, kind, api_version, message):
     serve_discovery(script, recorded)
     assert (await refused(cluster.read_scale("fix", ref(kind, "x", api_version)))).message == message
+
+
+async def test_a_reference_that_names_no_group_is_nothing_to_look_up(cluster):
+    """Older API servers take one. Whoever only looks at what is known already must not stumble over it."""
+    assert cluster.peek_scale("fix", ref("Deployment", "x", "a/b/c")) is None
 
 
 async def test_a_kind_that_appears_is_found_ten_seconds_later_at_most(script, cluster, clock, recorded):
@@ -201,7 +258,7 @@ async def test_a_kind_is_watched_from_the_moment_an_hpa_refers_to_it(script, clu
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     script.on("GET", SCALE, says(recorded("scale/deployment_get")["body"]))
     running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 5)
+    await asyncio.wait_for(cluster.ready(), 60)
     assert script.count(DEPLOYMENTS) == 0
     assert (await cluster.read_scale("fix", ref("Deployment"))).metadata["name"] == "rv"
     assert script.count(SCALE) == 1
@@ -210,6 +267,33 @@ async def test_a_kind_is_watched_from_the_moment_an_hpa_refers_to_it(script, clu
         await cluster.read_scale("fix", ref("Deployment"))
     assert script.count(SCALE) == 1
     assert script.count("/apis/apps/v1/replicasets") == 0
+
+
+async def test_a_cache_that_a_reconcile_called_for_takes_turns_like_any_other(script, recorded, running):
+    """Pages without end do not go before what is begun later than that reconcile."""
+    items = recorded("scale/deployment_get_as_v1_deployment")["body"]
+    script.on("GET", DEPLOYMENTS, says({"metadata": {"resourceVersion": "1", "continue": "more"}, "items": [items]}))
+    script.on("GET", "/later", says(b"in"))
+    clock = SystemClock()  # a page comes sooner than the next turn
+    limit = limiter.Limiter(clock, qps=5.0, burst=1)
+    async with Client(ClusterConfig(script.url), clock, timeout=2.0, limiter=limit) as client:
+        cluster = Cluster(client, clock, watch_hpas=False, pace=QUICK)
+        caches = running(cluster.run())
+        await until(lambda: script.asked)
+
+        async def reconcile():
+            limiter.begin()
+            cluster.follow([ref("Deployment")])
+
+        async def later():
+            limiter.begin()
+            return await client.request("GET", "/later")
+
+        await asyncio.create_task(reconcile())
+        await until(lambda: script.count(DEPLOYMENTS) > 2)
+        assert await asyncio.wait_for(asyncio.create_task(later()), 60) == b"in"
+        caches.cancel()
+        await asyncio.wait({caches})
 
 
 async def test_what_has_not_been_heard_of_for_too_long_is_not_decided_on(script, client, clock, running, cluster):

@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from hpad.kube import watch
+from hpad.kube.errors import ApiError
+from hpad.lab.cluster.listener import Listener
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = watch.Pace(shortest=5, longest=5, grace=1, first=0.5, last=8)
@@ -71,17 +75,15 @@ class Script:
 
 
 @contextlib.asynccontextmanager
-async def serving(handle: Answer, **site: Any) -> AsyncIterator[int]:
+async def serving(handle: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A server for one handler; the port it listens on."""
     app = web.Application(client_max_size=2**26)
     app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, **site).start()
+    listener = await Listener.open(app, tls=tls, patience=0.1)
     try:
-        yield runner.addresses[0][1]
+        yield listener.port
     finally:
-        await runner.cleanup()
+        await listener.close()
 
 
 def says(body: Any, status: int = 200, **headers: str) -> Answer:
@@ -140,8 +142,15 @@ def line(kind: str, value: Any) -> bytes:
     return json.dumps({"type": kind, "object": value}).encode() + b"\n"
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  it may be about the server too
             await asyncio.sleep(0.002)
+
+
+async def refused(request: Awaitable[Any]) -> ApiError:
+    """What a request fails with."""
+    with pytest.raises(ApiError) as caught:
+        await request
+    return caught.value

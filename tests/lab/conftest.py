@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from hpad.lab.cluster import Cluster
+from hpad.lab.servers import ports
 
 Json = dict[str, Any]
 
@@ -37,7 +38,7 @@ class Client:
         assert status == 200, body
         return body
 
-    async def watch(self, path: str, count: int, timeout: float = 5) -> list[Json]:
+    async def watch(self, path: str, count: int, timeout: float = 60) -> list[Json]:
         """The first `count` events of a watch (fewer when the server ends it before)."""
         events: list[Json] = []
         async with asyncio.timeout(timeout), self.session.get(self.cluster.url + path) as response:
@@ -76,10 +77,16 @@ def recorded(shared: Path) -> Callable[[str], Json]:
 
 
 @pytest.fixture
+def unused_tcp_port() -> int:
+    """A port for a server that may take its time to start."""
+    return ports.free(1)[0]
+
+
+@pytest.fixture
 def until() -> Callable[..., Awaitable[Any]]:
     """`await until(lambda: ...)` waits for a condition of the world to hold and gives its value."""
 
-    async def wait(condition: Callable[[], Any], timeout: float = 10) -> Any:
+    async def wait(condition: Callable[[], Any], timeout: float = 60) -> Any:
         async with asyncio.timeout(timeout):
             while not (value := condition()):  # noqa: ASYNC110 - it may be about processes too
                 await asyncio.sleep(0.02)

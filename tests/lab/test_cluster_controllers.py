@@ -1,6 +1,9 @@
 """Workloads make pods, replace them and take them away in the order Kubernetes does."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
+
+from hpad.clock import SystemClock
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -60,11 +63,14 @@ async def test_a_roll_waits_for_pods_that_do_not_get_ready(start, workload, unti
         ready(client.cluster, name)
     await until(lambda: client.cluster.get("deployments", "web")["status"].get("availableReplicas") == 4)
     client.cluster.apply(workload("Deployment", "web", replicas=4, command=["sleep", "2000"]))
-    await until(lambda: len(client.cluster.list("replicasets")) == 2)
+
+    def counts():
+        return sorted(each["spec"]["replicas"] for each in client.cluster.list("replicasets"))
+
+    await until(lambda: counts() == [2, 3])
+    await until(lambda: client.cluster.get("deployments", "web")["status"]["availableReplicas"] == 3)
     await asyncio.sleep(0.2)
-    by_name = {each["metadata"]["name"]: each["spec"]["replicas"] for each in client.cluster.list("replicasets")}
-    assert sorted(by_name.values()) == [2, 3]
-    assert client.cluster.get("deployments", "web")["status"]["availableReplicas"] == 3
+    assert counts() == [2, 3]
 
 
 async def test_recreate_waits_until_the_old_pods_are_gone(start, workload, until):
@@ -104,21 +110,35 @@ async def test_a_pod_that_failed_is_replaced_and_counts_no_more(start, workload,
     assert client.cluster.get("replicasets", "web")["status"]["replicas"] == 1
 
 
+class HandClock(SystemClock):
+    """What it shows is set by hand; who waits does so in earnest."""
+
+    def __init__(self) -> None:
+        self.shown = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.shown
+
+
 async def test_available_means_ready_for_long_enough(start, workload, until):
-    client = await start(kubelet=False)
-    client.cluster.apply(workload("ReplicaSet", "web", replicas=1, minReadySeconds=2))
+    clock = HandClock()
+    client = await start(kubelet=False, clock=clock, resync_seconds=3600)
+    client.cluster.apply(workload("ReplicaSet", "web", replicas=1, minReadySeconds=1))
     (name,) = await until(lambda: names(client.cluster))
-    ready(client.cluster, name, since=client.cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+    ready(client.cluster, name, since="2026-01-01T00:00:00Z")
     await until(lambda: client.cluster.get("replicasets", "web")["status"].get("readyReplicas") == 1)
+    clock.shown += timedelta(seconds=0.9)
+    await asyncio.sleep(1.1)
     assert "availableReplicas" not in client.cluster.get("replicasets", "web")["status"]
-    await until(lambda: client.cluster.get("replicasets", "web")["status"].get("availableReplicas") == 1, timeout=4)
+    clock.shown += timedelta(seconds=0.1)
+    await until(lambda: client.cluster.get("replicasets", "web")["status"].get("availableReplicas") == 1)
 
 
 async def test_without_a_kubelet_pods_stay_pending_until_told(start, workload, until):
     client = await start(kubelet=False)
     client.cluster.apply(workload("ReplicationController", "rc", replicas=1))
     (name,) = await until(lambda: names(client.cluster))
-    assert client.cluster.get("pods", name)["status"] == {"phase": "Pending"}
+    assert client.cluster.get("pods", name)["status"]["phase"] == "Pending"
     assert client.cluster.get("replicationcontrollers", "rc")["spec"]["selector"] == {"app": "rc"}
     pod = client.cluster.get("pods", name)
     pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -190,3 +210,5 @@ async def test_a_template_that_comes_back_is_the_newest_revision(start, workload
     for command, expected in (("a", {"a": "1"}), ("b", {"a": "1", "b": "2"}), ("a", {"a": "3", "b": "2"})):
         client.cluster.apply(workload("Deployment", "web", command=[command]))
         await until(lambda expected=expected: revisions() == expected)
+        metadata = client.cluster.get("deployments", "web")["metadata"]
+        assert metadata["annotations"]["deployment.kubernetes.io/revision"] == expected[command]

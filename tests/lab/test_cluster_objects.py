@@ -97,12 +97,12 @@ async def test_a_put_leaves_the_status_and_a_status_put_leaves_the_rest(start):
     _, made = await client.ask("POST", HPAS, hpa("a"))
     made["status"] = {"currentReplicas": 2, "desiredReplicas": 5, "currentMetrics": None}
     made["spec"]["maxReplicas"] = 99
-    made["metadata"]["labels"] = {"no": "entry"}
+    made["metadata"]["labels"] = {"written": "too"}
     status, after = await client.ask("PUT", f"{HPAS}/a/status", made)
     assert status == 200
     assert after["status"]["desiredReplicas"] == 5
     assert after["spec"]["maxReplicas"] == 10
-    assert "labels" not in after["metadata"]
+    assert after["metadata"]["labels"] == {"written": "too"}  # as the API server has it, whatever one thinks of that
     changed = {**after, "status": {"desiredReplicas": 1}, "spec": {**after["spec"], "maxReplicas": 7}}
     _, last = await client.ask("PUT", f"{HPAS}/a", changed)
     assert (last["spec"]["maxReplicas"], last["status"]["desiredReplicas"]) == (7, 5)
@@ -134,7 +134,8 @@ async def test_the_three_patch_formats(start, workload):
     assert made["spec"]["template"]["spec"]["containers"][0]["image"] == "two"
     merge = {"Content_Type": "application/merge-patch+json"}
     _, made = await client.ask("PATCH", f"{DEPLOYMENTS}/web", containers, **merge)
-    assert made["spec"]["template"]["spec"]["containers"] == [{"name": "app", "image": "two", "resources": {}}]
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], "command" in container) == ("two", False)
     steps = [{"op": "replace", "path": "/spec/replicas", "value": 4}]
     _, made = await client.ask("PATCH", f"{DEPLOYMENTS}/web", steps, Content_Type="application/json-patch+json")
     assert made["spec"]["replicas"] == 4

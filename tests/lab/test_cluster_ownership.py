@@ -70,7 +70,7 @@ async def test_who_agrees_shares_a_field_and_who_does_not_is_told_all_conflicts(
     assert status == 409
     assert body["message"] == (
         'Apply failed with 2 conflicts: conflicts with "one":\n'
-        '- .spec.template.spec.containers[name="web"].image\n- .metadata.labels.team'
+        '- .metadata.labels.team\n- .spec.template.spec.containers[name="web"].image'
     )
 
 
@@ -104,3 +104,94 @@ async def test_a_rehearsed_apply_makes_nobody_an_owner(client, apply):
     )
     assert (status, body["spec"]["replicas"]) == (200, 3)
     assert (await apply("one", deployment(4)))[0] == 200
+
+
+def managers(obj):
+    """By name, operation and subresource, the fields of each manager."""
+    entries = obj["metadata"].get("managedFields", [])
+    return {(each["manager"], each["operation"], each.get("subresource", "")): each["fieldsV1"] for each in entries}
+
+
+async def test_defaults_belong_to_who_creates_and_a_scale_to_who_scales(client):
+    await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
+    await scale(client, 5)
+    held = managers(await client.get(PATH))
+    spec = held["creator", "Update", ""]["f:spec"]
+    assert "f:replicas" not in spec
+    assert spec["f:strategy"]["f:rollingUpdate"] == {".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}}
+    container = spec["f:template"]["f:spec"]["f:containers"]['k:{"name":"web"}']
+    assert {".", "f:image", "f:imagePullPolicy", "f:name"} <= container.keys()
+    assert held["autoscaler", "Update", "scale"] == {"f:spec": {"f:replicas": {}}}
+
+
+async def test_what_is_set_again_to_the_same_changes_no_manager(client):
+    await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
+    before = await client.get(PATH)
+    patch = {"spec": {"replicas": before["spec"]["replicas"]}}
+    headers = {"Content_Type": "application/merge-patch+json", "User_Agent": "other/1"}
+    assert (await client.ask("PATCH", PATH, patch, **headers))[0] == 200
+    assert "other" not in {name for name, *_ in managers(await client.get(PATH))}
+
+
+async def test_a_client_may_hand_its_fields_to_another_manager(client, apply):
+    """As kubectl does when it goes over from client-side to server-side apply."""
+    await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="before/1")
+    (entry,) = [each for each in (await client.get(PATH))["metadata"]["managedFields"] if each["manager"] == "before"]
+    moved = [{**entry, "manager": "kubectl", "operation": "Apply"}]
+    steps = [{"op": "replace", "path": "/metadata/managedFields", "value": moved}]
+    assert (await client.ask("PATCH", PATH, steps, Content_Type="application/json-patch+json"))[0] == 200
+    assert (await apply("kubectl", deployment(3)))[0] == 200
+    held = managers(await client.get(PATH))
+    assert ("before", "Update", "") not in held
+    assert held["kubectl", "Apply", ""]["f:spec"]["f:replicas"] == {}
+
+
+async def test_all_managers_can_be_forgotten(client):
+    await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
+    steps = [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]
+    await client.ask("PATCH", PATH, steps, Content_Type="application/json-patch+json", User_Agent="other/1")
+    assert ("creator", "Update", "") not in managers(await client.get(PATH))
+
+
+async def test_what_nobody_is_known_to_own_belongs_to_nobody_until_the_first_apply(client, apply):
+    """As an object that was made before the server kept managers."""
+    await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
+    forget = [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]
+    await client.ask("PATCH", PATH, forget, Content_Type="application/json-patch+json")
+    merge = {"Content_Type": "application/merge-patch+json", "User_Agent": "later/1"}
+    await client.ask("PATCH", PATH, {"metadata": {"annotations": {"a": "b"}}}, **merge)
+    assert ("later", "Update", "") not in managers(await client.get(PATH))
+    status, refused = await apply("kubectl", deployment(3))
+    assert (status, refused["details"]["causes"][0]["message"]) == (
+        409,
+        'conflict with "before-first-apply" using apps/v1',
+    )
+    assert (await apply("kubectl", deployment(3), force=True))[0] == 200
+    assert "f:annotations" in managers(await client.get(PATH))["before-first-apply", "Update", ""]["f:metadata"]
+
+
+async def test_the_oldest_of_many_managers_become_one(client):
+    await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
+    for number in range(12):
+        patch = {"metadata": {"annotations": {f"example.com/{number}": "x"}}}
+        agent = {"Content_Type": "application/merge-patch+json", "User_Agent": f"writer-{number}/1"}
+        assert (await client.ask("PATCH", PATH, patch, **agent))[0] == 200
+    held = managers(await client.get(PATH))
+    updates = [each for each in held if each[1] == "Update"]
+    assert len(updates) == 10
+    assert ("ancient-changes", "Update", "") in held
+
+
+async def test_a_field_that_another_version_shows_elsewhere_changes_hands(start):
+    client = await start(controllers=False, kubelet=False)
+    path = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 3, "targetCPUUtilizationPercentage": 60}
+    await client.ask("POST", path.format("v1"), {"metadata": {"name": "web"}, "spec": spec}, User_Agent="older/1")
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+    patch = {"spec": {"metrics": [{"type": "Resource", "resource": cpu}]}}
+    headers = {"Content_Type": "application/merge-patch+json", "User_Agent": "newer/1"}
+    assert (await client.ask("PATCH", f"{path.format('v2')}/web", patch, **headers))[0] == 200
+    held = managers(await client.get(f"{path.format('v1')}/web"))
+    assert held["newer", "Update", ""] == {"f:spec": {"f:metrics": {}}}
+    assert "f:targetCPUUtilizationPercentage" not in held["older", "Update", ""]["f:spec"]

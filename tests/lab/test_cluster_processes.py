@@ -11,6 +11,8 @@ pytestmark = pytest.mark.cluster
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 PODS = "/api/v1/namespaces/default/pods"
+STUBBORN = "trap 'until test -e go; do sleep 0.05; done; exit 0' TERM; touch up; while :; do sleep 0.05; done"
+"""Ends when it was told to and there is a file `go`; `up` says that it has begun."""
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
 
 
@@ -29,6 +31,23 @@ def pod(name, command, **spec):
 
 def phase(cluster, name):
     return (cluster.get("pods", name) or {"status": {}})["status"].get("phase")
+
+
+def warned(cluster, name):
+    """What `kubectl describe pod` shows below: (reason, message) of each warning of the kubelet about the pod."""
+    uid = cluster.get("pods", name)["metadata"]["uid"]
+    return {
+        (event["reason"], event["message"])
+        for event in cluster.list("events")
+        if event["involvedObject"]["uid"] == uid
+        and (event["type"], event["source"]["component"]) == ("Warning", "kubelet")
+    }
+
+
+def nanocores(metrics):
+    """The CPU that all pods use, 0 before the first reading."""
+    used = [each["usage"]["cpu"] for item in metrics["items"] for each in item["containers"]]
+    return sum(int(cpu.removesuffix("n")) for cpu in used)
 
 
 def is_ready(cluster, name):
@@ -50,14 +69,15 @@ async def test_a_busy_deployment_is_measured_and_scaled_without_leaving_a_proces
         seen.update(cluster.pids().values())
 
     await running(1)
-    await until(lambda: cluster.usage.reading(f"default/{cluster.list('pods')[0]['metadata']['name']}"))
-    (item,) = (await client.get(METRICS))["items"]
-    assert int(item["containers"][0]["usage"]["cpu"].removesuffix("n")) > 100_000_000
+    async with asyncio.timeout(60):
+        while nanocores(metrics := await client.get(METRICS)) < 100_000_000:  # noqa: ASYNC110  # measured now and then
+            await asyncio.sleep(0.1)
+    (item,) = metrics["items"]
     assert int(item["containers"][0]["usage"]["memory"].removesuffix("Ki")) > 100
     for count in (3, 1):
-        scale = await client.get(SCALE)
-        scale["spec"]["replicas"] = count
-        assert (await client.ask("PUT", SCALE, scale))[0] == 200
+        # without a resourceVersion: what the status says of the pods before may still be on its way
+        body = {"metadata": {"name": "web"}, "spec": {"replicas": count}}
+        assert (await client.ask("PUT", SCALE, body))[0] == 200
         await running(count)
     await until(lambda: sum(map(alive, seen)) == 1)
     assert len(seen) == 3
@@ -79,14 +99,14 @@ async def test_what_leaves_its_session_is_found_and_ended(start, until, tmp_path
 
 async def test_a_pod_that_is_told_to_stop_keeps_its_name_until_it_has(start, until):
     client = await start()
-    stubborn = "trap 'sleep 0.5; exit 0' TERM; touch up; while :; do sleep 0.05; done"
-    client.cluster.apply(pod("p", ["sh", "-c", stubborn]))
+    client.cluster.apply(pod("p", ["sh", "-c", STUBBORN]))
     (directory,) = await until(lambda: [*client.cluster.directory.glob("default_p_*")])
     await until(lambda: (directory / "up").exists())
     status, body = await client.ask("DELETE", f"{PODS}/p")
     assert status == 200
     assert body["metadata"]["deletionGracePeriodSeconds"] == 30
     assert "deletionTimestamp" in client.cluster.get("pods", "p")["metadata"]
+    (directory / "go").touch()
     await until(lambda: client.cluster.get("pods", "p") is None)
 
 
@@ -96,9 +116,9 @@ async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(start, u
     client.cluster.apply(pod("p", ["sh", "-c", deaf], terminationGracePeriodSeconds=1))
     (directory,) = await until(lambda: [*client.cluster.directory.glob("default_p_*")])
     await until(lambda: (directory / "up").exists())
-    (pid,) = client.cluster.pids().values()
+    (pid,) = (await until(client.cluster.pids)).values()  # which may know of the process later than that begins
     await client.ask("DELETE", f"{PODS}/p")
-    await until(lambda: client.cluster.get("pods", "p") is None, timeout=5)
+    await until(lambda: client.cluster.get("pods", "p") is None)
     assert not alive(pid)
 
 
@@ -117,8 +137,7 @@ async def test_a_pod_that_is_deleted_while_it_starts_leaves_nothing(start, until
 async def test_forced_deletion_frees_the_name_at_once(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]))
-    await until(lambda: client.cluster.pids())
-    (pid,) = client.cluster.pids().values()
+    (pid,) = (await until(client.cluster.pids)).values()
     await client.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
     assert client.cluster.get("pods", "p") is None
     await until(lambda: not alive(pid))
@@ -144,6 +163,7 @@ async def test_a_container_that_dies_is_restarted_and_counted(start, until):
         ]
     )
     assert status["lastState"]["terminated"]["exitCode"] == 1
+    assert warned(client.cluster, "p") == {("BackOff", "Back-off restarting failed container app")}
 
 
 async def test_an_image_alone_cannot_run_and_the_pod_says_so(start, until):
@@ -158,6 +178,7 @@ async def test_an_image_alone_cannot_run_and_the_pod_says_so(start, until):
         )
     )
     assert "command" in waiting
+    assert warned(client.cluster, "p") == {("Failed", f"Error: {waiting}")}
 
 
 async def test_an_unknown_program_is_named(start, until):
@@ -172,6 +193,7 @@ async def test_an_unknown_program_is_named(start, until):
         )
     )
     assert "/no/such/program" in message
+    assert warned(client.cluster, "p") == {("Failed", f"Error: {message}")}
 
 
 @pytest.mark.parametrize(("command", "policy"), [(["/no/such/program"], "Never"), (["true"], "OnFailure")])
@@ -210,31 +232,37 @@ async def test_a_pod_is_ready_when_its_probe_passes(start, until, kind, unused_t
         "httpGet": {"httpGet": {"path": "/", "port": unused_tcp_port}},
         "tcpSocket": {"tcpSocket": {"port": unused_tcp_port}},
     }[kind]
-    command = ["sh", "-c", 'sleep 0.3; exec python3 -c "$0"', server]
+    command = ["sh", "-c", 'until test -e go; do sleep 0.05; done; exec python3 -c "$0"', server]
     container = {"readinessProbe": {**probe, "periodSeconds": 0.1}}
     client.cluster.apply(pod("p", command, container=container))
     await until(lambda: phase(client.cluster, "p") == "Running")
     assert not is_ready(client.cluster, "p")
+    (directory,) = client.cluster.directory.glob("default_p_*")
+    (directory / "go").touch()
     await until(lambda: is_ready(client.cluster, "p"))
 
 
 async def test_readiness_is_lost_after_three_failures(start, until):
     client = await start()
     container = {"readinessProbe": {"exec": {"command": ["test", "!", "-e", "ill"]}, "periodSeconds": 0.1}}
-    client.cluster.apply(pod("p", ["sh", "-c", "sleep 0.6; touch ill; sleep 1000"], container=container))
+    client.cluster.apply(pod("p", ["sleep", "1000"], container=container))
     await until(lambda: is_ready(client.cluster, "p"))
+    (directory,) = client.cluster.directory.glob("default_p_*")
+    (directory / "ill").touch()
     await until(lambda: not is_ready(client.cluster, "p"))
     assert phase(client.cluster, "p") == "Running"
 
 
 async def test_the_name_of_a_stateful_pod_is_free_only_when_it_is_gone(start, workload, until):
     client = await start()
-    stubborn = ["sh", "-c", "trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.05; done"]
-    client.cluster.apply(workload("StatefulSet", "db", command=stubborn))
+    client.cluster.apply(workload("StatefulSet", "db", command=["sh", "-c", STUBBORN]))
     first = await until(lambda: is_ready(client.cluster, "db-0") and client.cluster.get("pods", "db-0"))
+    (directory,) = client.cluster.directory.glob("default_db-0_*")
+    await until(lambda: (directory / "up").exists())
     await client.ask("DELETE", f"{PODS}/db-0")
     await asyncio.sleep(0.1)
     assert client.cluster.get("pods", "db-0")["metadata"]["uid"] == first["metadata"]["uid"]
+    (directory / "go").touch()
     second = await until(
         lambda: (
             (found := client.cluster.get("pods", "db-0"))
@@ -284,12 +312,14 @@ async def test_a_start_that_fails_leaves_nothing(unused_tcp_port, tmp_path):
 
 
 async def test_a_new_pod_does_not_inherit_the_metrics_of_its_name(start, until):
-    client = await start(sampling_seconds=0.5)
+    client = await start(sampling_seconds=3600.0)
     client.cluster.apply(pod("p", ["sleep", "1000"]))
-    await until(lambda: client.cluster.usage.reading("default/p"))
-    await until(lambda: client.cluster.clock.now().microsecond > 900_000)
+    await until(client.cluster.pids)
+    for _ in range(2):
+        await client.cluster.usage.sample()
+    measured = client.cluster.clock.now()
     assert (await client.ask("GET", f"{METRICS}/p"))[0] == 200
     client.cluster.delete("pods", "p", grace=0)
-    await asyncio.sleep(0.15)
+    await until(lambda: client.cluster.clock.now().replace(microsecond=0) > measured)  # pods are born in whole seconds
     client.cluster.apply(pod("p", ["sleep", "1000"]))
     assert (await client.ask("GET", f"{METRICS}/p"))[0] == 404

@@ -1,4 +1,4 @@
-"""What kubectl 1.32 sends and older ones ask for in protobuf."""
+"""What kubectl 1.32 and 1.36 send and older ones ask for in protobuf."""
 
 import pytest
 
@@ -28,11 +28,51 @@ CREATED = {
 """By `kubectl create deployment web --image=app:1 --replicas=2 --port=80 -- sleep 5`,
 `configmap settings --from-literal=colour=blue --from-literal=size=`, `service nodeport web --tcp=80:http` and
 `namespace shop`."""
+NEWER = {
+    "secrets": (
+        "6b3873000a0c0a027631120653656372657412200a140a046b65797312001a0022002a0032003800420012060a0161120162"
+        "1a001a002200"
+    ),
+    "roles": (
+        "6b3873000a240a1c726261632e617574686f72697a6174696f6e2e6b38732e696f2f76311204526f6c6512270a160a067265"
+        "6164657212001a0022002a00320038004200120d0a0367657412001a04706f64731a002200"
+    ),
+    "cronjobs": (
+        "6b3873000a130a0862617463682f7631120743726f6e4a6f6212a2010a140a047469636b12001a0022002a00320038004200"
+        "1287010a0b2a2f35202a202a202a202a1a002a760a140a047469636b12001a0022002a00320038004200125e325c0a100a00"
+        "12001a0022002a00320038004200124812210a047469636b12056170703a312a0042006a007200800100880100900100a201"
+        "001a094f6e4661696c757265320042004a0052005800600068008201008a01009a0100c201001a001a002200"
+    ),
+    "poddisruptionbudgets": (
+        "6b3873000a200a09706f6c6963792f76311213506f6444697372757074696f6e427564676574123c0a130a0377656212001a"
+        "0022002a0032003800420012190a09080110001a03353025120c0a0a0a0361707012037765621a0a08001800200028003000"
+        "1a002200"
+    ),
+    "selfsubjectaccessreviews": (
+        "6b3873000a320a17617574686f72697a6174696f6e2e6b38732e696f2f7631121753656c665375626a656374416363657373"
+        "526576696577123f0a100a0012001a0022002a0032003800420012210a1f0a0764656661756c7412066372656174651a0022"
+        "002a04706f647332003a001a08080012001a0020001a002200"
+    ),
+    "horizontalpodautoscalers": (
+        "6b3873000a290a0e6175746f7363616c696e672f76321217486f72697a6f6e74616c506f644175746f7363616c657212610a"
+        "130a0377656212001a0022002a0032003800420012440a1a0a0a4465706c6f796d656e7412037765621a07617070732f7631"
+        "1001180422220a085265736f7572636522160a03637075120f0a0b5574696c697a6174696f6e20321a04180020001a002200"
+    ),
+}
+"""By kubectl 1.36: `create secret generic keys --from-literal=a=b`, `create role reader --verb=get --resource=pods`,
+`create cronjob tick --image=app:1 --schedule="*/5 * * * *"`, `create pdb web --selector=app=web --min-available=50%`,
+`auth can-i create pods` and `autoscale deployment web --cpu=50% --min=1 --max=4`."""
 PATHS = {
     "deployments": "/apis/apps/v1/namespaces/default/deployments",
     "configmaps": "/api/v1/namespaces/default/configmaps",
     "services": "/api/v1/namespaces/default/services",
     "namespaces": "/api/v1/namespaces",
+    "secrets": "/api/v1/namespaces/default/secrets",
+    "roles": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles",
+    "cronjobs": "/apis/batch/v1/namespaces/default/cronjobs",
+    "poddisruptionbudgets": "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+    "selfsubjectaccessreviews": "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    "horizontalpodautoscalers": "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
 }
 
 
@@ -41,7 +81,7 @@ def create(start):
     async def send(plural):
         client = await start(controllers=False, kubelet=False)
         headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
-        url, data = client.cluster.url + PATHS[plural], bytes.fromhex(CREATED[plural])
+        url, data = client.cluster.url + PATHS[plural], bytes.fromhex({**CREATED, **NEWER}[plural])
         async with client.session.post(url, data=data, headers=headers) as response:
             assert response.status == 201
             return await response.json()
@@ -61,6 +101,9 @@ async def test_a_deployment(create):
         "command": ["sleep", "5"],
         "ports": [{"containerPort": 80, "protocol": "TCP"}],
         "resources": {},
+        "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
     }
 
 
@@ -90,3 +133,50 @@ async def test_the_openapi_document_that_old_kubectls_want(start):
     told = (await client.get("/openapi/v2"))["paths"][path.decode()]["patch"]
     assert told["x-kubernetes-group-version-kind"]["version"] == "v2"
     assert [each["name"] for each in told["parameters"]] == ["dryRun"]
+
+
+async def test_a_secret(create):
+    made = await create("secrets")
+    assert (made["type"], made["data"]) == ("Opaque", {"a": "Yg=="})
+
+
+async def test_a_role(create):
+    assert (await create("roles"))["rules"] == [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
+
+
+async def test_a_cron_job(create):
+    spec = (await create("cronjobs"))["spec"]
+    assert spec["schedule"] == "*/5 * * * *"
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    assert (pod["restartPolicy"], pod["containers"][0]["image"]) == ("OnFailure", "app:1")
+    assert "hostNetwork" not in pod
+
+
+async def test_a_disruption_budget(create):
+    spec = (await create("poddisruptionbudgets"))["spec"]
+    assert spec == {"minAvailable": "50%", "selector": {"matchLabels": {"app": "web"}}}
+
+
+async def test_a_question_about_rights(create):
+    review = await create("selfsubjectaccessreviews")
+    wanted = {"namespace": "default", "verb": "create", "resource": "pods"}
+    assert review["spec"]["resourceAttributes"].items() >= wanted.items()
+    assert review["status"]["allowed"] is True
+
+
+async def test_an_hpa_in_the_newer_version(create):
+    spec = (await create("horizontalpodautoscalers"))["spec"]
+    assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
+    (metric,) = spec["metrics"]
+    assert metric["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+
+
+async def test_a_kind_without_a_known_type_is_not_taken(start):
+    client = await start(controllers=False, kubelet=False)
+    raw = bytes.fromhex(NEWER["secrets"]).replace(b"Secret", b"Secres")
+    headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+    async with client.session.post(client.cluster.url + PATHS["secrets"], data=raw, headers=headers) as response:
+        assert response.status == 415
+    async with client.session.post(client.cluster.url + PATHS["secrets"], data=raw[:40], headers=headers) as response:
+        assert response.status == 400

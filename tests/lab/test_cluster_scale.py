@@ -18,7 +18,7 @@ def known(body, old):
 async def test_a_scale_is_read_as_recorded(start, workload, recorded, until):
     client = await start(auto_ready=True)
     client.cluster.apply(workload("Deployment", "rv", replicas=2))
-    await until(lambda: client.cluster.get("deployments", "rv")["status"].get("replicas") == 2)
+    await until(lambda: client.cluster.get("deployments", "rv")["status"].get("availableReplicas") == 2)
     got = await client.get(SCALE)
     assert got == known(recorded("scale/deployment_get")["body"], client.cluster.get("deployments", "rv"))
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hpad.lab.cluster import tables
+from hpad.lab.cluster.columns import age
 
 HPAS = "/apis/autoscaling/v2/namespaces/fix/horizontalpodautoscalers"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -35,6 +35,34 @@ async def test_a_table_of_hpas_has_the_recorded_columns_and_cells(start, recorde
     assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
     _, bare = await client.ask("GET", f"{HPAS}?includeObject=None&limit=2", Accept=TABLE)
     assert [row["object"] for row in bare["rows"]] == [None, None]
+
+
+async def test_a_table_without_objects_is_as_recorded(start, recorded):
+    client = await start(controllers=False, kubelet=False)
+    real = recorded("table/hpa_list_includeObject_none")
+    objects = {item["metadata"]["name"]: item for item in recorded("hpa/list_v2")["body"]["items"]}
+    for name, *_ in [row["cells"] for row in real["body"]["rows"]]:
+        shown = objects[name] if name in objects else recorded("hpa/get_v2_every_metric_type")["body"]
+        head = {"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2"}
+        client.cluster.apply({**shown, **head, "metadata": {"name": name, "namespace": "fix"}})
+    for name in ("later", "last"):
+        client.cluster.apply({**shown, **head, "metadata": {"name": name, "namespace": "fix"}})
+    status, table = await client.ask("GET", real["request"]["path"], Accept=TABLE)
+    assert (status, table["columnDefinitions"]) == (200, real["body"]["columnDefinitions"])
+    ours, theirs = ([row["cells"][:-1] for row in each["rows"]] for each in (table, real["body"]))
+    assert ours == theirs
+    assert [row["object"] for row in table["rows"]] == [None, None]
+    assert table["metadata"].keys() == real["body"]["metadata"].keys()
+    assert table["metadata"]["remainingItemCount"] == 2
+
+
+async def test_a_table_with_whole_objects(start):
+    client = await start(controllers=False, kubelet=False)
+    path = "/api/v1/namespaces/kube-system"
+    (row,) = (await client.ask("GET", f"{path}?includeObject=Object", Accept=TABLE))[1]["rows"]
+    assert row["object"] == await client.get(path)
+    (row,) = (await client.ask("GET", f"{path}?includeObject=Metadata", Accept=TABLE))[1]["rows"]
+    assert row["object"].keys() == {"kind", "apiVersion", "metadata"}
 
 
 async def test_a_table_of_workloads_and_their_pods(start, workload, until):
@@ -119,4 +147,4 @@ async def test_unknown_fields_are_warned_of_or_refused_as_recorded(start, record
 def test_ages_read_as_kubectl_prints_them(seconds, text):
     now = datetime(2026, 1, 1, tzinfo=UTC)
     since = (now - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert tables.age(since, now) == text
+    assert age(since, now) == text

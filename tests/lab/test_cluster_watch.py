@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -32,12 +34,16 @@ async def test_changes_since_a_revision_come_in_order(start, recorded):
     assert list(events[0]["object"])[:3] == list(real[0]["object"])[:3] == ["kind", "apiVersion", "metadata"]
 
 
-async def test_bookmarks_come_in_between_and_before_the_end(start, recorded):
-    client = await start(controllers=False, kubelet=False, bookmark_seconds=0.2)
+@pytest.mark.parametrize(
+    ("seconds", "timeout", "count"),
+    [pytest.param(0.2, 600, 2, id="in between"), pytest.param(60, 3, 1, id="before the end")],
+)
+async def test_bookmarks_come_in_between_and_before_the_end(start, recorded, seconds, timeout, count):
+    client = await start(controllers=False, kubelet=False, bookmark_seconds=seconds)
     now = client.cluster.store.revision
-    path = f"{CONFIGMAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion={now}"
-    events = await client.watch(path, 99)
-    assert len(events) >= 2
+    path = f"{CONFIGMAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds={timeout}&resourceVersion={now}"
+    events = await client.watch(path, 2)
+    assert len(events) == count
     real = recorded("watch/hpa_added_modified_deleted_bookmark")["body"][-1]
     for event in events:
         assert event["type"] == real["type"] == "BOOKMARK"

@@ -88,6 +88,12 @@ def test_conflicts_are_tried_again_five_times_in_all() -> None:
     assert steps[2]["error"] == "failed to rescale Deployment/default/web: boom"
 
 
+def test_a_view_that_was_too_old_replays_as_such() -> None:
+    (first,) = replay.replay(scenario(step(0, scale=None, scaleError="too old", stale=True)))["steps"]
+    assert first["events"] == [["Warning", "StaleCache", "too old"]]
+    assert [each["reason"] for each in first["statusUpdate"]["conditions"]] == ["StaleCache"]
+
+
 def test_rivals_are_found_by_their_selectors_and_the_pods() -> None:
     pods = [{"metadata": {"name": "web-0", "labels": {"app": "web", "tier": "x"}}}]
     others = {"rival": "tier=x", "stranger": "tier=y"}
@@ -144,6 +150,7 @@ def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
             spec=seen.step.spec,
             scale=seen.view.scale,
             scale_error=seen.view.scale_error,
+            stale=seen.view.stale,
             scale_update_errors=seen.step.scale_update_errors,
             rivals=seen.view.rivals,
         )

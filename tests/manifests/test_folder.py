@@ -246,7 +246,7 @@ async def running(source: Folder) -> AsyncIterator[None]:
 async def test_run_sees_changes_by_itself(folder: Watched) -> None:
     folder.write("a.yaml", manifest())
     changed = asyncio.Event()
-    async with running(folder.source), asyncio.timeout(10):
+    async with running(folder.source), asyncio.timeout(60):
         await folder.source.synced.wait()
         folder.source.subscribe(lambda key, old, new: changed.set())
         folder.write("a.yaml", manifest(maximum=6))

@@ -213,3 +213,13 @@ def test_objects_read_and_write_as_the_api_spells_them() -> None:
 
 def test_a_parsed_text_is_kept() -> None:
     assert selector.parse("app=web,tier=x") is selector.parse("app=web,tier=x")
+
+
+def test_a_selector_is_parsed_once_for_as_long_as_somebody_holds_it():
+    """However many others are parsed meanwhile; those that nobody holds are forgotten but for the last."""
+    held = selector.parse("app=held")
+    before = len(selector._KNOWN)
+    for number in range(5_000):
+        selector.parse(f"app=of-{number}")
+    assert selector.parse("app=held") is held
+    assert len(selector._KNOWN) - before <= selector.parse.cache_info().maxsize

@@ -18,7 +18,10 @@ from hpad.manifests import hpas
 Json = dict[str, Any]
 Documents = Callable[[str], list[Json]]
 Only = Callable[..., Json]
-MANIFESTS = ("config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml", "config/sidecar.yaml")
+MANIFESTS = (
+    "config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml", "config/shards.yaml",
+    "config/sidecar.yaml",
+)  # fmt: skip
 PODS = ("config/deployment.yaml", "config/sidecar.yaml")
 ACCOUNTS = {"config/deployment.yaml": "config/rbac.yaml", "config/sidecar.yaml": "config/rbac-one-namespace.yaml"}
 NOBODY = config.ClusterConfig(server="http://127.0.0.1:9")
@@ -157,6 +160,23 @@ def test_there_are_two_and_one_of_them_stays(only: Only) -> None:
     assert pod(only, file)["terminationGracePeriodSeconds"] > app.DRAIN_SECONDS + app._FLUSH_SECONDS
 
 
+def test_replicas_that_share_are_as_those_that_stand_by_but_for_that(
+    only: Only, told: Callable[[list[str]], settings.Settings]
+) -> None:
+    one, shared = only("config/deployment.yaml", "Deployment"), only("config/shards.yaml", "Deployment")
+    args = shared["spec"]["template"]["spec"]["containers"][0]["args"]
+    usual = one["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert ["--leader-elect" if each == "--shards" else each for each in args] == usual
+    args[:] = usual
+    assert shared["spec"].pop("replicas") > one["spec"].pop("replicas")
+    assert shared == one
+    read = told(["run", "--shards", *(each for each in usual[2:] if each != "--leader-elect")])
+    assert read.election.shards
+    assert read.store.kind == "cluster"
+    role = only("config/shards.yaml", "Role")
+    assert role["metadata"]["namespace"] == read.election.namespace
+
+
 def test_the_sidecars_hpa_is_valid_and_scales_the_pod_it_is_in(started: Callable[[str], Any], only: Only) -> None:
     file = "config/sidecar.yaml"
     read = started(file)
@@ -187,7 +207,7 @@ async def test_a_cluster_takes_them(served: list[Json]) -> None:
     async with Cluster(auto_ready=True) as cluster:
         for each in served:
             cluster.apply(each)
-        for namespace, name, replicas in (("hpad", "hpad", 2), ("shop", "worker", 1)):
+        for namespace, name, replicas in (("hpad", "hpad", 3), ("shop", "worker", 1)):
             made = cluster.get("deployments", name, namespace)
             assert made is not None
             assert made["spec"]["replicas"] == replicas

@@ -24,6 +24,7 @@ SUFFIXES = {
     "counter": ("_total",),
     "gauge": ("",),
     "histogram": ("_bucket", "_count", "_sum"),
+    "summary": ("_count", "_sum"),
 }
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is missing: install Debian's package prometheus"

@@ -30,5 +30,5 @@ def test_by_default_nobody_is_asked_on_loopback() -> None:
 
 def test_tokens_do_not_cross_the_network_in_the_clear() -> None:
     environ = {"HPAD_LISTEN": "0.0.0.0:8473", "HPAD_LISTEN_TOKEN_FILE": "/tokens"}
-    with pytest.raises(settings.SettingsError, match=r"^listen_token_file: .* set the certificate"):
+    with pytest.raises(settings.SettingsError, match=r"^HPAD_LISTEN_TOKEN_FILE: .* set the certificate"):
         settings.load(None, environ, {})

@@ -15,6 +15,7 @@ from hpad import process
 from hpad.clock import SystemClock
 from hpad.model.serving import Serving, problems
 from hpad.serve.server import ServeError
+from hpad.settings import SERVING
 
 
 def test_what_does_not_go_together_is_named() -> None:
@@ -64,9 +65,25 @@ async def test_a_client_certificate_lets_in_until_its_authority_is_changed(tmp_p
             await windows.get(server.url + "/", tls=known)
 
 
-async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ServeError, match=r"none\.crt"):
-        async with windows.opened(Serving(certificate=tmp_path / "none.crt", private_key=tmp_path / "none.key")):
+@pytest.mark.parametrize("field", ["certificate", "private_key", "client_ca"])
+async def test_a_file_that_is_not_there_is_named_with_its_setting(tmp_path: Path, field: str) -> None:
+    certificate, key = windows.write_certificate(tmp_path, authority := trustme.CA())
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    files = {"certificate": certificate, "private_key": key, "client_ca": tmp_path / "ca.crt"}
+    setting = next(setting for setting, name in SERVING.items() if name == field)
+    with pytest.raises(ServeError, match=rf"^{setting}: .*/none\.pem: No such file"):
+        async with windows.opened(Serving(**{**files, field: tmp_path / "none.pem"})):
+            pass
+
+
+async def test_files_that_are_no_good_are_named_with_their_settings(tmp_path: Path) -> None:
+    certificate, key = windows.write_certificate(tmp_path, trustme.CA())
+    (tmp_path / "odd.pem").write_text("nothing")
+    with pytest.raises(ServeError, match=r"^tls_cert_file .*, tls_private_key_file .*odd\.pem: cannot be used for TLS"):
+        async with windows.opened(Serving(certificate=certificate, private_key=tmp_path / "odd.pem")):
+            pass
+    with pytest.raises(ServeError, match=r"^client_ca_file: .*odd\.pem holds no certificate authorities"):
+        async with windows.opened(Serving(certificate=certificate, private_key=key, client_ca=tmp_path / "odd.pem")):
             pass
 
 
@@ -82,7 +99,7 @@ async def test_files_are_looked_at_without_being_asked(tmp_path: Path) -> None:
     certificate, key = windows.write_certificate(tmp_path, old)
     async with windows.opened(Serving(certificate=certificate, private_key=key), clock=Hasty()) as server:
         windows.write_certificate(tmp_path, new)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(aiohttp.ClientConnectorCertificateError):
                     status, _ = await windows.get(server.url + "/", tls=windows.client(new))

@@ -31,13 +31,14 @@ async def opened(
     unready: Callable[[], list[str]] = list,
     clock: Clock | None = None,
     source: HpaSource | None = None,
+    telemetry: Telemetry | None = None,
 ) -> AsyncIterator[Server]:
     """A server on a free port of loopback."""
     server = Server(
         ("127.0.0.1", 0),
         source=source or NoHpas(),
         store=InMemory(),
-        telemetry=Telemetry(),
+        telemetry=telemetry or Telemetry(),
         unready=unready,
         serving=serving,
         reviewer=reviewer,

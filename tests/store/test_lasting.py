@@ -1,18 +1,22 @@
 """What survives is saved in time, in few writes, and whatever the shelf does, decisions go on."""
 
 import asyncio
+import itertools
 from collections.abc import Collection, Hashable, Mapping
 from datetime import timedelta
 
+import msgspec
 import pytest
 import virtual
 
+from hpad.model.history import History, Recommendation, Rescale
 from hpad.model.key import Key
 from hpad.store import lasting, record
-from hpad.store.memory import Memory
+from hpad.store.memory import Last, Memory
 from hpad.telemetry import Telemetry
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
+LATELY = History((Recommendation(virtual.START, 3),), (Rescale(virtual.START, 1),))
 PACE = lasting.Pace(tick=1, rest=15)
 
 
@@ -25,6 +29,7 @@ class Shelf:
         self.records: dict[Key, bytes] = {}
         self.saves: list[tuple[float, set[str]]] = []
         self.trouble: str | None = None
+        self.lost = False
         self.quarantined: set[Key] = set()
 
     def group(self, key: Key) -> Hashable:
@@ -49,6 +54,10 @@ class Shelf:
         for key in keys:
             del self.records[key]
 
+    def emptied(self) -> bool:
+        was, self.lost = self.lost, False
+        return was
+
     async def size(self) -> int:
         return sum(map(len, self.records.values()))
 
@@ -67,6 +76,21 @@ class Bench:
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
         await self.store.stop()
+
+
+def test_another_pace_counts_from_the_next_save_on() -> None:
+    async def main() -> list[float]:
+        shelf = Shelf()
+        bench = Bench(shelf)
+        bench.store.retune(PACE._replace(rest=5))
+        for _ in range(40):
+            await asyncio.sleep(1)
+            bench.store.put(WEB, Memory(uid="1", history=LATELY))
+        await bench.stop()
+        return [at for at, _ in shelf.saves]
+
+    times = virtual.run(main())
+    assert all(later - earlier <= 5 + PACE.tick for earlier, later in itertools.pairwise(times))
 
 
 def test_a_rescale_is_saved_at_once_and_alone_the_rest_once_a_period() -> None:
@@ -140,6 +164,57 @@ def test_who_vanished_is_forgotten_after_a_grace() -> None:
     virtual.run(main())
 
 
+def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
+    """However often everything was saved anew meanwhile; a second of absence costs nothing."""
+
+    async def main() -> None:
+        shelf = Shelf()
+        bench = Bench(shelf)
+        await bench.store.recall(WEB)
+        known = Memory(uid="1", history=LATELY, at=virtual.START, left=3, last=Last(virtual.START, "stays at 3"))
+        bench.store.put(WEB, known)
+        bench.gone = {WEB}
+        bench.store.forget(WEB)
+        assert bench.store.get(WEB) == msgspec.structs.replace(known, recalled=True)
+        await asyncio.sleep(120)
+        assert bench.store.get(WEB) == msgspec.structs.replace(known, recalled=True, last=None)
+        shelf.records, shelf.lost = {}, True
+        bench.store.put(API, Memory(uid="2"))
+        await asyncio.sleep(40)
+        assert bench.store.get(WEB) == record.decode(WEB, shelf.records[WEB])
+        bench.gone = set()
+        bench.store.put(WEB, known)
+        assert bench.store.get(WEB) == known
+        await asyncio.sleep(lasting.GRACE.total_seconds() * 2)
+        assert bench.store.get(WEB) == known
+        await bench.stop()
+
+    virtual.run(main())
+
+
+def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
+    """Those that are there stay, however many there are."""
+
+    async def main() -> None:
+        bench = Bench(Shelf())
+        await bench.store.recall(WEB)
+        keys = [Key("shop", f"job-{number}") for number in range(lasting.MOST_GONE + 50)]
+        for key in (WEB, *keys):
+            bench.store.put(key, Memory(uid="1"))
+        bench.gone = {*keys[:10]}
+        await asyncio.sleep(120)
+        assert len(list(bench.store.keys())) == len(keys) + 1
+        bench.gone = {*keys}
+        await asyncio.sleep(120)
+        kept = set(bench.store.keys())
+        assert len(kept) == lasting.MOST_GONE + 1
+        assert WEB in kept
+        assert not kept & bench.gone & {*keys[:10]}
+        await bench.stop()
+
+    virtual.run(main())
+
+
 def test_what_another_wrote_meanwhile_is_taken_over() -> None:
     async def main() -> None:
         shelf = Shelf()
@@ -152,5 +227,130 @@ def test_what_another_wrote_meanwhile_is_taken_over() -> None:
         assert (await bench.store.recall(WEB)).left == 7
         await bench.stop()
         assert record.decode(WEB, shelf.records[WEB]).left == 7
+
+    virtual.run(main())
+
+
+def test_only_who_changed_hands_waits_for_what_another_wrote() -> None:
+    async def main() -> None:
+        shelf = Shelf()
+        bench = Bench(shelf)
+        mine, theirs = Memory(uid="1", at=virtual.START), Memory(uid="1", at=virtual.START + timedelta(seconds=5))
+        await bench.store.recall(WEB)
+        for key in (WEB, API):
+            bench.store.put(key, mine)
+        await bench.store.flush((WEB, API))
+        shelf.records[API] = record.encode(API, theirs)
+        reading = asyncio.Event()
+        load = shelf.load
+
+        async def slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
+            await reading.wait()
+            return await load()
+
+        shelf.load = slowly  # type: ignore[method-assign]  # a slow shelf
+        bench.store.refresh((API,))
+        async with asyncio.timeout(0.5):
+            assert await bench.store.recall(WEB) == mine
+        gained = asyncio.create_task(bench.store.recall(API))
+        await asyncio.sleep(3)
+        assert not gained.done()
+        reading.set()
+        assert (await gained).at == theirs.at
+        assert bench.store.get(WEB) == mine, "it is as it was, not recalled"
+        await bench.stop()
+
+    virtual.run(main())
+
+
+def test_who_changes_hands_while_others_are_read_is_read_once_more() -> None:
+    """What the one before saved in between must not be missed."""
+
+    async def main() -> None:
+        shelf = Shelf()
+        bench = Bench(shelf)
+        await bench.store.recall(WEB)
+        load = shelf.load
+
+        async def slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
+            found = await load()
+            await asyncio.sleep(1)
+            return found
+
+        shelf.load = slowly  # type: ignore[method-assign]  # a slow shelf
+        bench.store.refresh((WEB,))
+        await asyncio.sleep(0.5)
+        theirs = Memory(uid="1", at=virtual.START)
+        shelf.records[API] = record.encode(API, theirs)
+        bench.store.refresh((API,))
+        assert (await bench.store.recall(API)).at == theirs.at
+        await bench.stop()
+
+    virtual.run(main())
+
+
+def test_a_flush_saves_what_is_asked_for_at_once() -> None:
+    async def main() -> Shelf:
+        shelf = Shelf()
+        bench = Bench(shelf)
+        await bench.store.recall(WEB)
+        await asyncio.sleep(3)
+        for key in (WEB, API):
+            bench.store.put(key, Memory(uid="1", at=virtual.START))
+        began = asyncio.get_running_loop().time()
+        await bench.store.flush((WEB,))
+        assert asyncio.get_running_loop().time() - began <= PACE.tick
+        assert set(shelf.records) == {WEB}
+        await bench.store.flush(())
+        await bench.stop()
+        return shelf
+
+    assert set(virtual.run(main()).records) == {WEB, API}
+
+
+def test_what_was_taken_away_is_saved_anew() -> None:
+    async def main() -> None:
+        shelf = Shelf()
+        bench = Bench(shelf)
+        await bench.store.recall(WEB)
+        for key in (WEB, API):
+            bench.store.put(key, Memory(uid="1"))
+        await asyncio.sleep(16)
+        shelf.records.clear()
+        shelf.lost = True
+        bench.store.put(WEB, Memory(uid="1"))
+        await bench.store.secure(WEB)
+        assert set(shelf.records) == {WEB}
+        await asyncio.sleep(PACE.rest)
+        assert set(shelf.records) == {WEB, API}
+        await bench.stop()
+
+    virtual.run(main())
+
+
+def test_who_becomes_urgent_while_many_are_saved_goes_next() -> None:
+    class Slow(Shelf):
+        async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
+            await asyncio.sleep(1)
+            return await super().save(changes)
+
+    async def main() -> None:
+        shelf = Slow()
+        bench = Bench(shelf)
+        many = [Key("shop", f"web-{number:03}") for number in range(200)]
+        await bench.store.recall(WEB)
+        for key in many:
+            bench.store.put(key, Memory(uid="1"))
+        await asyncio.sleep(PACE.rest + 3.5)
+        assert 0 < len(shelf.records) < 100, "all are being saved"
+        began = asyncio.get_running_loop().time()
+        bench.store.put(API, Memory(uid="1"))
+        await bench.store.secure(API)
+        assert API in shelf.records
+        assert asyncio.get_running_loop().time() - began < 2
+        assert len(shelf.records) < 100
+        await asyncio.sleep(30)
+        assert set(shelf.records) == {*many, API}
+        await bench.stop()
 
     virtual.run(main())

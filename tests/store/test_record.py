@@ -47,6 +47,7 @@ memories = st.builds(
     left=st.none() | counts,
     begun=st.none() | st.builds(Begun, counts, counts, rescales, rescales, statuses),
     recalled=st.just(True),
+    target=st.text(max_size=20),
 )
 
 

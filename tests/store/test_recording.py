@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -135,8 +136,7 @@ def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path)
         file = tmp_path / "shop.web.20260101T000000Z.jsonl"
         for turn, each in enumerate(done):
             journal.note(each)
-            for _ in range(200):
-                await asyncio.to_thread(lambda: None)
+            await asyncio.sleep(1)  # which is not over before the thread that writes has ended
             if turn == 1:
                 file.unlink()
         await journal.stop()
@@ -147,6 +147,34 @@ def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path)
     assert len(written["steps"]) == len(done) - 3
     expected = [step.pop("expect") for step in written["steps"]]
     assert replay.replay(written)["steps"] == expected
+
+
+def test_a_reconcile_that_no_json_can_say_is_left_out(tmp_path: Path) -> None:
+    """And so is the next one, whose status has it in a condition."""
+    odd = AdapterError("half a letter: \ud83d")
+    written = record(tmp_path, life([queue(10), odd, queue(45), queue(90), queue(90)]))
+    assert [len(each["steps"]) for each in written] == [1, 2]
+
+
+def test_an_hpa_that_was_gone_and_comes_back_begins_a_scenario_of_its_own(tmp_path: Path) -> None:
+    """Nothing is kept of it meanwhile; even so no two scenarios of a file have the same name."""
+    done = life(LIFE)
+
+    async def main() -> None:
+        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        await journal.start()
+        for each in done[:3]:
+            journal.note(each)
+        journal.forget(done[0].view.hpa.metadata.key)
+        for each in done[3:]:
+            journal.note(each)
+        await journal.stop()
+
+    virtual.run(main())
+    (file,) = tmp_path.iterdir()
+    written = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [len(each["steps"]) for each in written] == [3, len(done) - 3]
+    assert len({each["id"] for each in written}) == 2
 
 
 def test_annotations_are_left_out(tmp_path: Path) -> None:
@@ -163,3 +191,56 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(recording.RecordError, match=r"cannot record to .*file"):
         virtual.run(main())
+
+
+def journalled(folder: Path, done: Sequence[scenario.Reconciled], limit: int) -> None:
+    async def main() -> None:
+        journal = recording.Journal(folder, virtual.VirtualClock(), limit)
+        await journal.start()
+        for each in done:
+            journal.note(each)
+        await journal.stop()
+
+    virtual.run(main())
+
+
+def taken(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def test_recordings_take_no_more_than_they_may_and_the_oldest_go(tmp_path: Path) -> None:
+    """What is left is the end, without a gap, in lines that replay."""
+    done = life(LIFE * 12)
+    journalled(tmp_path / "all", done, 0)
+    limit = taken(tmp_path / "all") // 3
+    journalled(tmp_path / "some", done, limit)
+    assert limit / 2 < taken(tmp_path / "some") <= limit
+    files = sorted((tmp_path / "some").iterdir(), key=lambda file: int(file.stem.partition("Z-")[2] or 0))
+    assert len(files) > 3
+    left = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    times = [step["time"] for each in left for step in each["steps"]]
+    (whole,) = [json.loads(line) for line in next((tmp_path / "all").iterdir()).read_text().splitlines()]
+    assert times == [step["time"] for step in whole["steps"]][-len(times) :]
+    for each in left:
+        expected = [step.pop("expect") for step in each["steps"]]
+        assert replay.replay(each)["steps"] == expected
+
+
+def test_recordings_of_earlier_runs_go_first_and_other_files_stay(tmp_path: Path) -> None:
+    earlier = tmp_path / "shop.api.20250101T000000Z.jsonl"
+    other = tmp_path / "notes.jsonl"
+    for number, file in enumerate((other, earlier)):
+        file.write_text("x" * 50_000)
+        os.utime(file, (number, number))
+    journalled(tmp_path, life(LIFE), 40_000)
+    assert not earlier.exists()
+    assert other.exists()
+    assert (tmp_path / "shop.web.20260101T000000Z.jsonl").exists()
+
+
+def test_a_name_too_long_for_a_file_is_cut_and_stays_one_of_its_own(tmp_path: Path) -> None:
+    names = [recording.file_name("n" * 63, "w" * 252 + last, "20260101T000000Z-1234567") for last in "ab"]
+    assert len(set(names)) == 2
+    for name in names:
+        (tmp_path / name).touch()
+        assert name.endswith(".20260101T000000Z-1234567.jsonl")

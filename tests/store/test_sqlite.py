@@ -1,8 +1,13 @@
 """The file of histories: what survives, what is put aside, and that nothing is made up."""
 
+import asyncio
+import contextlib
+import os
 import random
+import re
 import sqlite3
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,9 +17,10 @@ import virtual
 from hpad.model.history import History, Recommendation
 from hpad.model.key import Key
 from hpad.store import record, sqlite
-from hpad.store.memory import Memory
+from hpad.store.memory import Memory, StoreError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+NOBODY = 65534
 Rows = dict[Key, bytes]
 
 
@@ -75,6 +81,23 @@ def test_a_file_that_was_cut_short_is_put_aside(tmp_path: Path, length: int) -> 
     assert load(path) == (rows(3), None)
 
 
+def test_of_damaged_files_the_last_few_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    older = [path.with_name(f"{path.name}.damaged-202{year}0101T000000.000000Z") for year in range(6)]
+    for file in older:
+        file.write_bytes(b"older")
+        file.with_name(f"{file.name}-wal").write_bytes(b"older")
+    unrelated = path.with_name(f"{path.name}.damaged-notes.txt")
+    unrelated.write_bytes(b"somebody's")
+    path.write_bytes(b"garbage" * 1000)
+    assert load(path) == ({}, None)
+    kept = [file for file in aside(path) if file.name.endswith("Z")]
+    assert kept[:-1] == older[-sqlite.KEPT_ASIDE + 1 :]
+    assert kept[-1].read_bytes() == b"garbage" * 1000
+    assert not older[0].with_name(f"{older[0].name}-wal").exists()
+    assert unrelated.exists()
+
+
 def test_whatever_was_garbled_nothing_is_made_up(tmp_path: Path) -> None:
     """Every record that is read is one that was written, under its own key."""
     path = tmp_path / "history.db"
@@ -125,8 +148,8 @@ def test_a_file_in_use_is_left_alone(tmp_path: Path) -> None:
         assert await one.save(rows(3)) == {}
         found, trouble = await other.load()
         assert found == []
-        assert trouble is not None
-        assert "locked" in trouble
+        assert trouble == f"{path}: it is locked: another hpad probably uses it"
+        await asyncio.to_thread(sqlite.check, path)  # whoever has it may be about to end
         assert set(await other.save(rows(1, salt=9))) == set(rows(1))
         await other.close()
         assert await one.save(rows(4)) == {}
@@ -155,18 +178,78 @@ def test_a_folder_that_cannot_be_written_is_trouble_and_no_more(tmp_path: Path) 
     assert "history.db" in trouble
 
 
-def test_a_damage_found_while_running_is_put_aside(tmp_path: Path) -> None:
+def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, why in ((tmp_path / "file" / "history.db", "File exists"), (tmp_path, "Is a directory")):
+        with pytest.raises(StoreError, match=f"^store: {re.escape(str(path))}: {why}: "):
+            sqlite.check(path)
+    good = tmp_path / "made" / "history.db"
+    sqlite.check(good)
+    assert save(good, rows(3)) == {}
+    sqlite.check(good)
+    assert load(good) == (rows(3), None)
+
+
+@pytest.fixture
+def ours() -> Iterator[Path]:
+    """A folder of whoever runs the test, for whom root becomes nobody: root may write everywhere."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, -1)
+            os.setresuid(NOBODY, NOBODY, 0)
+            stack.callback(os.setresuid, 0, 0, 0)
+        yield Path(folder)
+
+
+def test_a_place_that_is_not_ours_to_write_is_refused(ours: Path) -> None:
+    good = ours / "file"
+    sqlite.check(good)
+    for mode, path in ((0o400, good), (0o500, ours / "folder" / "file")):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        (path if path == good else path.parent).chmod(mode)
+        with pytest.raises(StoreError, match="Permission denied"):
+            sqlite.check(path)
+    (ours / "folder").chmod(0o700)
+
+
+def test_a_damaged_record_takes_no_other_with_it(tmp_path: Path) -> None:
+    """Not even if hpad is killed before it saves again."""
     path = tmp_path / "history.db"
+    written, bad = rows(60), Key("shop", "web-1")
 
     async def main() -> None:
         shelf = sqlite.Sqlite(path, virtual.VirtualClock())
-        await shelf.save(rows(60))
-        await shelf.quarantine([Key("shop", "web-1")])
-        assert await shelf.load() == ([], None)
-        assert await shelf.save(rows(2)) == {}
+        await shelf.save({**written, bad: b"garbage"})
+        await shelf.quarantine([bad])
         assert await shelf.size() > 0
         await shelf.close()
 
     virtual.run(main())
-    assert load(path) == (rows(2), None)
-    assert aside(path)
+    del written[bad]
+    assert load(path) == (written, None)
+    (kept,) = aside(path)
+    assert kept.stat().st_mode & 0o077 == 0
+    with sqlite3.connect(kept) as found:
+        damaged = found.execute("SELECT record FROM histories WHERE name = 'web-1'").fetchall()
+    found.close()
+    assert damaged == [(b"garbage",)]
+
+
+def test_a_file_that_was_deleted_while_in_use_is_made_anew(tmp_path: Path) -> None:
+    """What is saved into a file that has no name any more would be lost with the process."""
+    path = tmp_path / "state" / "history.db"
+
+    async def main() -> None:
+        shelf = sqlite.Sqlite(path, virtual.VirtualClock())
+        assert await shelf.save(rows(60)) == {}
+        for file in list(path.parent.iterdir()):
+            file.unlink()
+        assert await shelf.save(rows(2)) == {}
+        path.parent.rename(tmp_path / "elsewhere")
+        assert await shelf.save(rows(3)) == {}
+        await shelf.close()
+
+    virtual.run(main())
+    assert load(path) == (rows(3), None)
+    assert aside(path) == []

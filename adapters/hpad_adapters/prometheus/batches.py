@@ -12,10 +12,10 @@ MOST_AT_ONCE = {"POST": 2000, "GET": 50}
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One series of an answer, and its point."""
+    """One series of an answer, and its point: None where it has no number (NaN, infinite, a histogram)."""
 
     labels: dict[str, str]
-    point: wire.Point
+    point: wire.Point | None
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -57,9 +57,8 @@ class Batch(msgspec.Struct, frozen=True):
         for each in series:
             points = each.points
             point = windows.reduced(points, window) if window is not None else points[-1] if points else None
-            if point is not None:
-                key = tuple(each.metric.get(label, "") for label in labels)
-                index.setdefault(key, []).append(Row(each.metric, point))
+            key = tuple(each.metric.get(label, "") for label in labels)
+            index.setdefault(key, []).append(Row(each.metric, point))
         return index
 
 

@@ -1,22 +1,24 @@
 """One server, one request at a time: what goes wrong gets a sentence of its own, and no secret is in any of them."""
 
+import asyncio
 import contextlib
 import ssl
 import urllib.parse
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 
 import aiohttp
 import msgspec
 import yarl
 
-from hpad.adapter import AdapterError, Context, parse_duration
+from hpad.adapter import AdapterError, Context, parse_duration, read_part
 from hpad_adapters.prometheus import wire
 from hpad_adapters.prometheus.secrets import Secrets
 from hpad_adapters.prometheus.settings import Settings
 
-_CHUNK = 1 << 16
 _LONGEST_TEXT = 300
 _GRACE_SECONDS = 1.0
+_MILLISECOND = timedelta(milliseconds=1)
 _ADVICE = {
     401: "the credentials are missing or wrong (username, password, bearer_token, headers)",
     403: "the credentials do not allow this",
@@ -37,17 +39,25 @@ class Connection:
         self._settings = settings
         self._context = context
         self._secrets = Secrets(settings)
-        self._timeout = aiohttp.ClientTimeout(
-            total=parse_duration(settings.query_timeout).total_seconds() + _GRACE_SECONDS
-        )
+        patience = parse_duration(settings.query_timeout)
+        self._patience = f"{max(1, patience // _MILLISECOND)}ms"  # of Go's durations Prometheus takes no "1.5s"
+        self._seconds = patience.total_seconds() + _GRACE_SECONDS
+        self._timeout = aiohttp.ClientTimeout(total=self._seconds)
+        self._slots = asyncio.Semaphore(settings.concurrency)
         self._warned: set[str] = set()
         self._base = settings.url.rstrip("/")
         self._where = f'Prometheus "{context.name}" ({self._base})'
 
     async def query(self, expression: str, at: float) -> list[wire.Series]:
-        """The series of an instant query at that time (seconds since 1970)."""
-        form = {"query": expression, "time": f"{at:.3f}", "timeout": self._settings.query_timeout}
-        data = await self._data("query", form, self._settings.method)
+        """The series of an instant query at that time (seconds since 1970).
+
+        The wait for a turn counts as well: of many slow queries those are answered that were in time, and the rest does
+        not hold them up.
+        """
+        form = {"query": expression, "time": f"{at:.3f}", "timeout": self._patience}
+        with self._border():
+            async with asyncio.timeout(self._seconds), self._slots:
+                data = await self._data("query", form, self._settings.method)
         with self._decoding():
             return wire.series(data)
 
@@ -82,8 +92,8 @@ class Connection:
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._settings.max_bytes
         body = bytearray()
-        async for chunk in response.content.iter_chunked(_CHUNK):
-            body += chunk
+        while part := await read_part(response):
+            body += part
             if len(body) > limit:
                 raise AdapterError(f"{self._where} answers more than {limit} bytes (max_bytes); narrow the query")
         return bytes(body)
@@ -101,6 +111,8 @@ class Connection:
         if status != 200 or envelope.status != "success":
             blame = "spec" if status in _THE_QUERYS_FAULT else "source"
             raise AdapterError(self._refusal(status, envelope.error), blame, lasting=status in _LASTING)
+        if envelope.is_partial:
+            raise AdapterError(f"{self._where} answers in part only (isPartial): a part of its storage did not answer")
         self._warn(envelope.warnings)
         return envelope.data
 

@@ -2,7 +2,7 @@
 
 `sum(x{queue=~"a|b"}) by (queue)` is both `sum(x{queue="a"})` and `sum(x{queue="b"})`: that label keeps them apart. It
 does if each aggregation groups by it, and if nothing in the query makes one number of all series or changes labels.
-Whatever else there is, each question gets a query of its own.
+Whatever else there is, each question gets a query of its own. In PromQL, SUM is sum.
 """
 
 import functools
@@ -32,12 +32,12 @@ def safe(template: Template, labels: frozenset[str]) -> bool:
     if labels & (template.keys("LabelValuesByName") | template.keys("Labels")):
         return False
     tokens = list(_tokens(template))
-    if any(token in _LABELS_MIXED for token in tokens) or not _all_matched(tokens):
+    if any(token.lower() in _LABELS_MIXED for token in tokens) or not _all_matched(tokens):
         return False
     return all(
         _groups_by(tokens, index) >= labels or _GROUPED_BY in _groups_by(tokens, index)
         for index, token in enumerate(tokens)
-        if token in _AGGREGATIONS and _is_call(tokens, index)
+        if token.lower() in _AGGREGATIONS and _is_call(tokens, index)
     )
 
 
@@ -56,7 +56,7 @@ def _all_matched(tokens: list[str]) -> bool:
     depth, operators = 0, 0
     for index, token in enumerate(tokens):
         depth += (token in "{[") - (token in "}]")
-        if depth == 0 and (token in _OPERATORS or token in _SET_OPERATORS):
+        if depth == 0 and (token in _OPERATORS or token.lower() in _SET_OPERATORS):
             operators += _between_vectors(tokens, index)
     return operators == 0 or tokens.count("LabelMatchers") > operators
 
@@ -71,15 +71,15 @@ def _between_vectors(tokens: list[str], index: int) -> bool:
 
 
 def _is_call(tokens: list[str], index: int) -> bool:
-    return index + 1 < len(tokens) and tokens[index + 1] in ("(", "by")
+    return index + 1 < len(tokens) and tokens[index + 1].lower() in ("(", "by")
 
 
 def _groups_by(tokens: list[str], index: int) -> frozenset[str]:
     """The labels of the `by` clause of the aggregation at `index`, before or after its arguments."""
     after = index + 1
-    if tokens[after] != "by":
+    if tokens[after].lower() != "by":
         after = _closing(tokens, after) + 1
-    if after + 1 >= len(tokens) or tokens[after] != "by" or tokens[after + 1] != "(":
+    if after + 1 >= len(tokens) or tokens[after].lower() != "by" or tokens[after + 1] != "(":
         return frozenset()
     return frozenset(tokens[after + 2 : _closing(tokens, after + 1)]) - {","}
 

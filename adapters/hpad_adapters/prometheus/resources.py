@@ -38,6 +38,13 @@ class Labels:
         text = resources.template or ("" if resources.overrides else _PLAIN)
         self._template = template.compiled(text, _FIELDS) if text else None
 
+    def knows(self, resource: str, group: str) -> bool:
+        """Whether there is a label for such objects."""
+        try:
+            return bool(self.label(resource, group))
+        except AdapterError:
+            return False
+
     def label(self, resource: str, group: str = "") -> str:
         """The label that holds names of such objects; `resource` in the singular. Raises AdapterError (blame "spec").
 

@@ -28,6 +28,8 @@ _VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy
 _EVERYWHERE = ("Namespace", "Node", "PersistentVolume")
 _REMEMBERED = 1 << 12
 _DEFAULT_SPAN = timedelta(minutes=1)
+_Subject = tuple[str, str]
+"""A resource in the singular, and its group."""
 
 
 class Rule(msgspec.Struct, frozen=True, eq=False):
@@ -59,8 +61,11 @@ class Rules:
         self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
     def find(self, query: Query) -> tuple[Found, ...]:
-        """The rules that may make this Pods, Object or External metric, in order; empty: there is none."""
-        return self._found(query.type == EXTERNAL, query.name)
+        """The rules that may make this Pods, Object or External metric, in order; empty: there is none.
+
+        As in prometheus-adapter, the last rule that makes a metric of such objects is the one that counts.
+        """
+        return self._found(_subject(query), query.name)
 
     def resource(self, query: Query, names: frozenset[str]) -> Ask | None:
         """The question for a Resource or ContainerResource metric, None if no resource rule is about it."""
@@ -79,11 +84,12 @@ class Rules:
             narrow=True,
         )
 
-    def _find(self, external: bool, metric: str) -> tuple[Found, ...]:
-        rules = self._external if external else self._custom
-        found = (Found(rule, rule.naming.backwards(metric)) for rule in rules if rule.naming.possible(metric))
+    def _find(self, subject: _Subject | None, metric: str) -> tuple[Found, ...]:
+        rules = self._external if subject is None else self._custom
+        made = (Found(rule, rule.naming.backwards(metric)) for rule in reversed(rules) if rule.naming.possible(metric))
         # A rule about one series that is not called so makes no such metric; others may, of a series yet to be seen.
-        return tuple(each for each in found if each.series is not None or each.rule.naming.series is None)
+        found = tuple(each for each in made if each.series is not None or each.rule.naming.series is None)
+        return tuple(each for each in found if subject is None or each.rule.labels.knows(*subject)) or found
 
     def _all(self, section: str, rules: Sequence[DiscoveryRule]) -> list[Rule]:
         return [self._rule(f"{section}[{index}]", rule) for index, rule in enumerate(rules)]
@@ -139,7 +145,7 @@ def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> 
     if query.type == PODS:
         item = rule.labels.label("pod")
     elif reference is not None:
-        item = _label_of(rule.labels, reference)
+        item = rule.labels.label(*_resource_of(reference))
         recipes.confine(wanted, item, reference.name)
     return Ask(
         query=query,
@@ -160,9 +166,15 @@ def _filter(written: Filter) -> naming.NameFilter:
     return naming.NameFilter(re.compile(written.is_ or written.is_not), bool(written.is_))
 
 
-def _label_of(labels: Labels, reference: CrossVersionObjectReference) -> str:
-    group = reference.api_version.rpartition("/")[0]
-    return labels.label(singular(reference.kind), group)
+def _subject(query: Query) -> _Subject | None:
+    """What a metric is about; None for an External one."""
+    if query.type == EXTERNAL:
+        return None
+    return ("pod", "") if query.object is None else _resource_of(query.object)
+
+
+def _resource_of(reference: CrossVersionObjectReference) -> _Subject:
+    return singular(reference.kind), reference.api_version.rpartition("/")[0]
 
 
 RESOURCES = (RESOURCE, CONTAINER_RESOURCE)

@@ -1,4 +1,7 @@
-"""The rows of a question as a sample. Missing is never zero, unless the operator said so."""
+"""The rows of a question as a sample. Missing is never zero, unless the operator said so.
+
+Nor is a part ever the whole: of several values, one that is no number leaves no sum to be told.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -36,16 +39,18 @@ def sample(ask: Ask, rows: Sequence[Row], now: datetime) -> Sample:
 
 
 def _external(ask: Ask, rows: Sequence[Row], now: datetime) -> ExternalSample:
-    if not rows:
+    points = _points(ask, rows)
+    if not points:
         return ExternalSample((0,), _zero(ask, now))
-    values = tuple(wire.milli(row.point[1]) for row in rows)
-    return ExternalSample(values, wire.moment(min(row.point[0] for row in rows)))
+    values = tuple(wire.milli(text) for _, text in points)
+    return ExternalSample(values, wire.moment(min(seconds for seconds, _ in points)))
 
 
 def _object(ask: Ask, rows: Sequence[Row], now: datetime) -> ObjectSample:
-    if not rows:
+    points = _points(ask, rows)
+    if not points:
         return ObjectSample(0, _zero(ask, now))
-    seconds, text = _single(ask, [row.point for row in rows])
+    seconds, text = _single(ask, points)
     return ObjectSample(wire.milli(text), wire.moment(seconds))
 
 
@@ -62,9 +67,26 @@ def _pods(ask: Ask, rows: Sequence[Row], now: datetime) -> PodSample:
     return PodSample(values, min(value.timestamp for value in values.values()))
 
 
+def _points(ask: Ask, rows: Sequence[Row]) -> list[wire.Point]:
+    """The points of all rows, none if no row has one; raises AdapterError where some lack one."""
+    points = [row.point for row in rows if row.point is not None]
+    if points and len(points) < len(rows) and ask.recipe.empty != "zero":
+        lacking = f"{len(rows) - len(points)} of {len(rows)}"
+        raise AdapterError(
+            f'{lacking} series that {ask.recipe.origin} finds for "{ask.query.name}" have '
+            "no number (NaN, infinite, or a histogram), and without them the others are but a part",
+            "spec",
+        )
+    return points
+
+
 def _by_pod(ask: Ask, rows: Sequence[Row]) -> dict[str, list[wire.Point]]:
-    """A point per container of each pod that is meant; one per pod where containers do not matter."""
+    """A point per container of each pod that is meant; one per pod where containers do not matter.
+
+    A pod that lacks one of its numbers has none, unless that is zero.
+    """
     found: dict[str, dict[str, list[wire.Point]]] = {}
+    lacking: set[str] = set()
     for row in rows:
         pod = row.labels.get(ask.item, "")
         container = row.labels.get(ask.container, "") if ask.container else ""
@@ -72,8 +94,12 @@ def _by_pod(ask: Ask, rows: Sequence[Row]) -> dict[str, list[wire.Point]]:
             continue
         if ask.query.type == CONTAINER_RESOURCE and container != ask.query.container:
             continue
-        found.setdefault(pod, {}).setdefault(container, []).append(row.point)
-    return {pod: [_single(ask, points) for points in each.values()] for pod, each in found.items()}
+        if row.point is not None:
+            found.setdefault(pod, {}).setdefault(container, []).append(row.point)
+        elif ask.recipe.empty != "zero":
+            lacking.add(pod)
+    whole = {pod: each for pod, each in found.items() if pod not in lacking}
+    return {pod: [_single(ask, points) for points in each.values()] for pod, each in whole.items()}
 
 
 def _single(ask: Ask, points: Sequence[wire.Point]) -> wire.Point:

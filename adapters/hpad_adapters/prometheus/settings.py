@@ -1,8 +1,9 @@
 """What the operator says about a Prometheus server, and about the queries that answer metrics."""
 
 import urllib.parse
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -97,16 +98,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     username, and one of password, password_file (read again when it changed) and password_env (a variable's name); or
     one of bearer_token, bearer_token_file and bearer_token_env.
     headers: sent with each request, such as {X-Scope-OrgID: tenant}; a value may be {file: …} or {env: …}.
-    params: sent with each request as parameters of the URL; e.g. {dedup: "true"}.
+    params: sent with each request as parameters of the URL; e.g. {dedup: "true"}. Thanos answers in part, with a
+        warning, while a store is down: {partial_response: "false"} makes that an error.
     ca, cert, key: PEM files, to trust instead of the system's and to show; server_name: on its certificate, if not the
     url's; insecure: trust any certificate.
     method: GET where a proxy lets no POST through.
     query_timeout: how long the server may evaluate. An answer that is not there a second later is given up, so that a
-        slow query spoils its own metrics alone; keep it below the source's timeout.
+        slow query spoils its own metrics alone, and so is a query that had no turn; keep it below the source's timeout.
     max_bytes: a longer answer is refused.
     discovery_ttl: how long the names of series are remembered, for rules whose `name` cannot be read backwards.
     concurrency: queries at a time.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"tls": "ca, cert, key, server_name and insecure"}
 
     url: str
     metrics: dict[str, Metric] = {}

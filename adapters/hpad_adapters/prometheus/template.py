@@ -97,13 +97,16 @@ class _Quotes:
     def __init__(self) -> None:
         self.quote = ""
         self.regex = False
+        self._comment = False
         self._before = ""
 
     def read(self, text: str) -> None:
         skip = False
         for position, character in enumerate(text):
-            if skip:
-                skip = False
+            if skip or self._comment:
+                skip, self._comment = False, self._comment and character != "\n"
+            elif not self.quote and character == "#":
+                self._comment = True
             elif not self.quote and character in "\"'`":
                 self.quote = character
                 self.regex = bool(_REGEX_SIGN.search(self._before + text[:position]))

@@ -44,13 +44,17 @@ class Data(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Envelope(msgspec.Struct, frozen=True, rename="camel"):
-    """What surrounds every answer; an error has `error_type` and `error` and no data."""
+    """What surrounds every answer; an error has `error_type` and `error` and no data.
+
+    `is_partial` is VictoriaMetrics' own: some of its storage nodes did not answer.
+    """
 
     status: str
     data: msgspec.Raw = msgspec.Raw(b"{}")
     error_type: str = ""
     error: str = ""
     warnings: list[str] = []
+    is_partial: bool = False
     infos: list[str] = []
 
 
@@ -98,7 +102,10 @@ def milli(text: str) -> int:
     """
     if text.isdecimal() and len(text) <= 15:
         return int(text) * 1000
-    number = decimal.Decimal(text)
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:  # an exponent that only floats swallow: of a zero, or of next to nothing
+        number = decimal.Decimal(repr(float(text)))
     if not number.is_finite():
         raise AdapterError("the sum of the values is beyond all numbers")
     nearest = number.quantize(_NANO, decimal.ROUND_HALF_EVEN, _WIDE)

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
@@ -12,12 +12,13 @@ from hpad_adapters.rabbitmq.broker import Broker
 from hpad_adapters.rabbitmq.detailed import Detailed
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.modes import ANY_VHOST
-from hpad_adapters.rabbitmq.queue import Queue, Reader, Sought
+from hpad_adapters.rabbitmq.queue import NotAsAWhole, Queue, Reader, Sought
 from hpad_adapters.rabbitmq.values import Values
 from hpad_adapters.rabbitmq.wanted import METRICS, Wanted, wanted
 
 _Place = tuple[str, bool]
 """A vhost, and whether its statistics are needed: counts alone are fresher and cheaper."""
+_Found = dict[str, list[Queue]] | AdapterError
 
 
 class RabbitMQ:
@@ -61,7 +62,14 @@ class RabbitMQ:
         except AdapterError as error:
             return error
 
-    async def _read(self, vhost: str, sought: Sought) -> dict[str, list[Queue]] | AdapterError:
+    async def _read(self, vhost: str, sought: Sought) -> dict[re.Pattern[str] | None, _Found]:
+        """The queues by name, for each pattern, and for names (None): all at once, if that can be."""
+        whole = await self._found(vhost, sought)
+        if isinstance(whole, NotAsAWhole) and len(sought.parts) > 1:
+            return {part: await self._found(vhost, each) for part, each in sought.parts.items()}
+        return dict.fromkeys(sought.parts, whole)
+
+    async def _found(self, vhost: str, sought: Sought) -> _Found:
         """The queues by name: one each, unless "*" stands for several vhosts."""
         try:
             found: dict[str, list[Queue]] = {}
@@ -69,13 +77,14 @@ class RabbitMQ:
                 found.setdefault(queue.name, []).append(queue)
             return found
         except AdapterError as error:
-            return AdapterError(error.message, error.blame, lasting=error.lasting)
+            kind = NotAsAWhole if isinstance(error, NotAsAWhole) else AdapterError
+            return kind(error.message, error.blame, lasting=error.lasting)
 
-    def _answer(self, plan: Wanted, vhosts: dict[_Place, dict[str, list[Queue]] | AdapterError]) -> Answer:
+    def _answer(self, plan: Wanted, vhosts: Mapping[_Place, Mapping[re.Pattern[str] | None, _Found]]) -> Answer:
         queues: list[Queue] = []
         absent: list[str] = []
         for vhost in plan.vhosts:
-            found = vhosts[vhost, plan.statistics]
+            found = vhosts[vhost, plan.statistics][plan.pattern]
             if isinstance(found, AdapterError):
                 return found
             if plan.pattern is None:
@@ -102,7 +111,7 @@ def _reader(configured: settings.Settings, context: Context) -> tuple[Reader, ob
         return amqp, amqp
     broker = Broker(configured, context)
     if configured.source == "prometheus":
-        return Detailed(broker, configured), broker
+        return Detailed(broker, configured, context), broker
     return Management(broker, configured), broker
 
 

@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 import yarl
 
-from hpad.adapter import AdapterError, Context, parse_duration
+from hpad.adapter import AdapterError, Context, parse_duration, read_part
 from hpad_adapters.rabbitmq import failures, secrets
 from hpad_adapters.rabbitmq.oauth import Tokens
 from hpad_adapters.rabbitmq.settings import Elsewhere, Settings
@@ -79,6 +79,26 @@ class Broker:
             self._prefer(node)
             return body
         raise AdapterError("; ".join(error.message for error in errors))
+
+    async def get_each(
+        self,
+        path: str,
+        parameters: Mapping[str, str] | Sequence[tuple[str, str]],
+        *,
+        vhost: str,
+        content_type: str = JSON,
+    ) -> dict[str, bytes | NoAnswer]:
+        """As get(), of every node, in the order of the settings; of one that gives no answer, why."""
+
+        async def one(node: str) -> bytes | NoAnswer:
+            try:
+                url = yarl.URL(f"{node}{path}?{urlencode(parameters)}", encoded=True)
+                return await self._get(node, url, vhost, content_type)
+            except NoAnswer as error:
+                return error
+
+        nodes = self._settings.nodes
+        return dict(zip(nodes, await asyncio.gather(*map(one, nodes)), strict=True))
 
     def _prefer(self, node: str) -> None:
         if self._nodes[0] != node:
@@ -173,7 +193,7 @@ class Broker:
 
 async def _body(node: str, response: aiohttp.ClientResponse) -> bytes:
     parts = bytearray()
-    async for part in response.content.iter_any():
+    while part := await read_part(response):
         parts += part
         if len(parts) > _MAX_BODY_BYTES:
             raise NoAnswer(f"rabbitmq at {node} sent more than {_MAX_BODY_BYTES >> 20} MiB, too much for an answer")

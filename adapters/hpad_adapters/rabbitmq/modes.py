@@ -17,7 +17,7 @@ Mode = Literal[
     "utilisation",
 ]
 Aggregate = Literal["sum", "max", "avg", "min"]
-OnMissing = Literal["error", "zero", "hold"]
+OnMissing = Literal["error", "zero"]
 OnStalled = Literal["hold", "up"]
 
 MODES: tuple[str, ...] = get_args(Mode)

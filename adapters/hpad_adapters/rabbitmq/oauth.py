@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 import aiohttp
 import msgspec
 
-from hpad.adapter import AdapterError, Context
+from hpad.adapter import AdapterError, Context, read_part
 from hpad_adapters.rabbitmq import failures, secrets
 from hpad_adapters.rabbitmq.settings import OAuth2
 
@@ -88,11 +88,19 @@ class Tokens:
                     settings.token_url, data=form, headers=headers, ssl=tls, allow_redirects=False
                 ) as response,
             ):
-                return response.status, await response.content.read(_MAX_BODY_BYTES)
+                return response.status, await _body(response)
         except TimeoutError:
             raise AdapterError(f"{where} did not answer within {self._timeout:g}s") from None
         except aiohttp.ClientError as error:
             raise AdapterError(f"{where} {failures.reason(error)}") from None
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """As much as anybody needs of it: what is cut short is no JSON."""
+    body = b""
+    while len(body) < _MAX_BODY_BYTES and (part := await read_part(response)):
+        body += part
+    return body[:_MAX_BODY_BYTES]
 
 
 def _code(body: bytes) -> str:

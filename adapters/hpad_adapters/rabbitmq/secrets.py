@@ -3,12 +3,14 @@
 import asyncio
 import os
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 
 from hpad.adapter import AdapterError
 from hpad_adapters.rabbitmq.settings import Elsewhere, Settings
 
 _UNFIT = "\r\n\0"
+_Stamp = tuple[int, int, int]
 _APART = ("password", "client_secret", "bearer_token")
 
 
@@ -33,18 +35,29 @@ async def headers(settings: Settings) -> dict[str, str]:
 
 
 class Tls:
-    """The TLS context of one source, made when first needed: reading files blocks."""
+    """The TLS context of one source, made when first needed, and again when its files change."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._context: ssl.SSLContext | None = None
+        self._files = tuple(file for file in (settings.ca, settings.cert, settings.key) if file)
+        self._made: tuple[list[_Stamp], ssl.SSLContext] | None = None
 
     async def context(self) -> ssl.SSLContext:
         """Raises AdapterError naming the files that cannot be used."""
-        if self._context is None:
+        if self._made is not None and not self._files:
+            return self._made[1]
+        stamps = await asyncio.to_thread(_stamps, self._files)
+        if self._made is None or self._made[0] != stamps:
             password = await text("key_password", self._settings.key_password)
-            self._context = await asyncio.to_thread(_tls_context, self._settings, password)
-        return self._context
+            self._made = stamps, await asyncio.to_thread(_tls_context, self._settings, password)
+        return self._made[1]
+
+
+def _stamps(files: Iterable[str]) -> list[_Stamp]:
+    try:
+        return [(status.st_mtime_ns, status.st_ino, status.st_size) for status in map(os.stat, files)]
+    except OSError as error:
+        raise AdapterError(f"ca, cert or key cannot be used ({error.filename}): {error.strerror}") from None
 
 
 def _tls_context(settings: Settings, password: str) -> ssl.SSLContext:

@@ -73,10 +73,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One broker, or one cluster of brokers.
 
     url: where the source answers, such as "http://rabbitmq:15672", without credentials; of a list, the first that gives
-        an answer is taken, and asked first from then on.
+        an answer is taken, and asked first from then on. With source prometheus: of a cluster, the addresses of all
+        nodes, which are asked all, as each tells of the queues alone that it leads.
     source: management (the management API: everything), prometheus (/metrics/detailed of rabbitmq_prometheus, port
         15692: counts and consumers, one cheap request a vhost), or amqp (a passive declaration of each queue: ready and
-        consumers; needs the extra `hpad[amqp]`).
+        consumers; needs the extra `hpad[amqp]`). In clusters management is the one to take: of a quorum queue without a
+        leader prometheus says nothing, which after half a minute means that there is none, and amqp that it is empty.
     metrics: name -> metric of the operator's own, beside queue_messages, queue_messages_ready and
         queue_messages_unacknowledged, whose selector says which queue.
     username, and one of password, password_file (read again each time) and password_env (a variable's name): the
@@ -88,15 +90,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     patterns: what a metric's selector may say as queue_regex -> the regular expression; none: it may not.
     page_size, max_queues: of a list. More queues than that are an error, never a part of them.
     on_missing_queue: a queue that does not exist, or a pattern without a match, is an error, so that replicas are held
-        or a fallback stands in ("hold" says the same), or zero. A field that the broker does not give is an error.
+        or a fallback stands in, or zero. A field that the broker does not give is an error in any case.
     on_stalled: what rates and drain_time are while messages wait and none is delivered: no answer, so that nothing is
         scaled down ("hold"), or a value that scales up ("up": as if the backlog came in each second; drain_time as if
         one message was delivered a rate_window).
     rate_window: what a rate is the average of, 5s to 10m; smoothing: the weight of its newest five seconds (0 to 1) in
         a moving average with weights that fade, 0 for a plain average.
     headers: sent with each request; a value may be {file: …} or {env: …}.
-    ca, cert, key, key_password: PEM files for TLS, and the key's password, which may be {file: …} or {env: …};
-        server_name: on the broker's certificate, if not the url's; insecure: trust any certificate.
+    ca, cert, key, key_password: PEM files for TLS, read again when they change, and the key's password, which may be
+        {file: …} or {env: …}; server_name: on the broker's certificate, if not the url's; insecure: trust any one.
     request_timeout, connect_timeout: of one request to one node, such as "5s".
     """
 

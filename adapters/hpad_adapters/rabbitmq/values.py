@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from hpad.adapter import AdapterError
-from hpad_adapters.rabbitmq.queue import Details, Queue
+from hpad_adapters.rabbitmq.queue import QUORUM, Details, Queue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.wanted import Wanted
 
@@ -121,7 +121,9 @@ def _utilisation(queue: Queue, backlog: float, where: str) -> float:
 def _given(queue: Queue, field: str, where: str) -> float:
     value: float | None = getattr(queue, field)
     if value is None:
-        raise AdapterError(f"the answer about {_named(queue, where)} has no {field}", lasting=True)
+        why = ": its leader has yet to count" if queue.type == QUORUM else ""
+        why = f": the queue is {queue.state}" if queue.away else why
+        raise AdapterError(f"the answer about {_named(queue, where)} has no {field}{why}", lasting=True)
     return value
 
 

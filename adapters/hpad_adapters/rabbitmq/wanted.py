@@ -87,6 +87,8 @@ def _parameters(query: Query, metric: Metric) -> dict[str, tuple[str, ...]]:
             raise _wrong(query, f'"{key}" is no parameter of rabbitmq; there are {", ".join(_PARAMETERS)}')
         if term.operator not in _EQUALITY or (len(term.values) != 1 and key != "queue"):
             raise _wrong(query, f'"{term}": write one value, such as {key}={_EXAMPLES[key]}')
+        if not all(term.values):
+            raise _wrong(query, f'"{key}" is empty: write a value, such as {key}={_EXAMPLES[key]}')
         if _fixed(metric, key):
             raise _wrong(query, f'"{key}" is set for this metric by hpad\'s configuration; leave it out')
         if given.setdefault(key, tuple(term.values)) != tuple(term.values):

@@ -37,6 +37,13 @@ def needs(told: Settings, home: str) -> list[Need]:
                 for verb in ("get", "update")
             ),
         ]
+        if election.shards:
+            without = "its share of the HPAs is nobody's"
+            found += [
+                Need(Right(verb, group, "leases", namespace=place), ERROR, without) for verb in ("list", "update")
+            ]
+            without = "Leases of replicas that have gone stay"
+            found.append(Need(Right("delete", group, "leases", namespace=place), NOTE, without))
     if told.store.kind == "cluster" and not told.dry_run:
         place = told.store.namespace or (election.namespace if election.enabled else home)
         maps = history.CONFIG_MAPS.plural
@@ -74,7 +81,7 @@ def _everywhere(told: Settings, namespace: str) -> Iterable[Need]:
     if writing:
         if told.manifests is None:
             without = "kubectl shows no metrics and conditions"
-            yield need("patch", _AUTOSCALING, "horizontalpodautoscalers/status", ERROR, without)
+            yield need("update", _AUTOSCALING, "horizontalpodautoscalers/status", ERROR, without)
         yield need("create", "", "events", WARNING, "kubectl describe shows no events")
         yield need("patch", "", "events", NOTE, "an event that happens again is not counted up")
     yield need("list", "metrics.k8s.io", "pods", WARNING, "metrics of type Resource and ContainerResource fail")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hpad.cli.checkup.finding import ERROR, NOTE, OK, Finding
+from hpad.cli.checkup.finding import ERROR, NOTE, OK, Finding, counted
 from hpad.kube import errors, paths
 from hpad.kube.client import Client
 from hpad.settings import Settings
@@ -66,10 +66,12 @@ async def check(client: Client, told: Settings, found: Hpas) -> list[Finding]:
                 rivals.setdefault(entry.manager, []).append(f"{meta.namespace}/{meta.name}")
     if rivals:
         return [_rival(manager, named) for manager, named in sorted(rivals.items())]
-    return [
-        *await _original(client, now),
-        Finding("rivals", OK, f"nobody else writes the status of {len(found.items)} HPAs"),
-    ]
+    says = (
+        f"nobody else writes the status of {counted(len(found.items))}"
+        if found.items
+        else "there are no HPAs yet, so nobody else writes their status"
+    )
+    return [*await _original(client, now), Finding("rivals", OK, says)]
 
 
 def _rival(manager: str, named: list[str]) -> Finding:

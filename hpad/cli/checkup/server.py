@@ -9,6 +9,8 @@ from hpad.kube.client import Client
 
 _OLDEST = (1, 23)
 """The first with autoscaling/v2."""
+_NO_TLS = "WRONG_VERSION_NUMBER"
+"""What OpenSSL says of an answer that is no part of a handshake."""
 _SKEW, _TOO_MUCH = timedelta(seconds=2), timedelta(seconds=30)
 """Windows, Leases and the age of metrics compare our clock with times that others wrote down."""
 
@@ -18,6 +20,7 @@ async def check(client: Client) -> list[Finding]:
     server = client.config.server
     try:
         found = await greeting.greet(client)
+        now = client.clock.now()
         await client.request("GET", paths.HPAS.root)
     except errors.ApiError as error:
         return [Finding("server", ERROR, error.message, _advice(client, error))]
@@ -27,13 +30,12 @@ async def check(client: Client) -> list[Finding]:
         says = f"Kubernetes {found.version} is older than hpad knows"
         findings.append(Finding("server", WARNING, says, "upgrade the cluster to 1.23 or later"))
     if found.date is not None:
-        findings.append(_clock(client, found))
+        findings.append(_clock(now - found.date))
     return findings
 
 
-def _clock(client: Client, found: greeting.Greeting) -> Finding:
-    assert found.date is not None
-    skew = client.clock.now() - found.date
+def _clock(skew: timedelta) -> Finding:
+    """`skew`: how far our clock is ahead of the server's."""
     says = (
         f"our clock is {abs(skew).total_seconds():.0f}s {'ahead of' if skew > timedelta(0) else 'behind'} the server's"
     )
@@ -48,6 +50,8 @@ def _advice(client: Client, error: errors.ApiError) -> str:
         return f"the credentials are not accepted: look at {client.config.source or 'the kubeconfig'}"
     if error.status == 404:
         return "autoscaling/v2 is missing there: hpad needs Kubernetes 1.23 or later"
+    if error.reason == "Certificate" and _NO_TLS in error.message:
+        return "something answers there, but not by TLS: is its address one with http:// or another port?"
     if error.reason == "Certificate":
         return "the certificate-authority of the kubeconfig does not fit the server"
     if error.status == 0:

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from hpad.engine.decide import Decision
-from hpad.engine.examine import DISABLED, UNREACHABLE, Halt, View
+from hpad.engine.examine import DISABLED, STALE_CACHE, UNREACHABLE, Halt, View
 from hpad.engine.propose import Proposal
 from hpad.engine.settle.memory import remembered
 from hpad.engine.settle.status import reading, same
@@ -108,6 +108,8 @@ def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -
     draft.warn(verdict.event, verdict.text)
     if verdict.spec_error:
         error = f"invalid API version in scale target reference: {verdict.text}"
+    elif verdict.reason == STALE_CACHE:
+        error = verdict.text
     elif verdict.text.startswith("no matches for kind"):
         error = f"unable to determine resource for scale target reference: {verdict.text}"
     else:

@@ -1,5 +1,6 @@
 """In which form a client gets what it asked for: the objects, a table of them, or their metadata."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,19 +34,19 @@ class Answers:
     address: paths.Address
     form: str
     include: str
-    now: datetime
+    now: Callable[[], datetime]
 
     def one(self, obj: Object) -> Object:
         if self.form == "Table":
             version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            return tables.table(self.address.resource, [obj], version, self.now, self.include)
+            return tables.table(self.address.resource, [obj], version, self.now(), self.include)
         if self.form:
             return tables.partial(obj)
         return admission.present(self.address.resource, obj, self.address.version)
 
     def many(self, page: reads.Page) -> Object:
         if self.form == "Table":
-            return tables.table(self.address.resource, page.items, page.metadata, self.now, self.include)
+            return tables.table(self.address.resource, page.items, page.metadata, self.now(), self.include)
         if self.form:
             items = [tables.partial(obj) for obj in page.items] or None
             head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
@@ -60,6 +61,6 @@ class Answers:
         if self.form != "Table":
             return {**event, "object": tables.partial(obj)}
         rows = [] if event["type"] == "BOOKMARK" else [obj]
-        shown = tables.table(self.address.resource, rows, obj["metadata"], self.now, self.include)
+        shown = tables.table(self.address.resource, rows, obj["metadata"], self.now(), self.include)
         shown["metadata"] = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         return {**event, "object": shown if first else {**shown, "columnDefinitions": None}}

@@ -1,53 +1,115 @@
 """What comes in the body of a request, and the options beside it."""
 
-import json
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import yaml
 from multidict import CIMultiDict
 
-from hpad.lab.cluster import admission, errors, paths, protobuf, reads, writes
+from hpad.lab.cluster import decoding, errors, gojson, options, paths, protobuf, reads, schemas, writes
 from hpad.lab.cluster.resources import Object
 
-ACCEPTED = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
+ACCEPTED: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
+_HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+_SHOWN_BYTES: Final = 30
+SCHEME: Final = 'in scheme "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"'
 
 
-def read(media_type: str, raw: bytes, address: paths.Address) -> Object:
+@dataclass(frozen=True, slots=True)
+class Body:
+    """An object that came in, and the `Warning` headers that the answer to it carries."""
+
+    object: Object
+    warnings: CIMultiDict[str] = field(default_factory=CIMultiDict)
+
+
+def expected(address: paths.Address) -> tuple[str, str]:
+    """The apiVersion and kind that an address takes."""
+    if address.subresource == "scale":
+        return "autoscaling/v1", "Scale"
+    return address.resource.group_version(address.version), address.resource.kind
+
+
+def read(media_type: str, raw: bytes, address: paths.Address, query: reads.Query) -> Body:
     """The body as an object of the kind that the address wants; raises ApiError 400 or 415."""
-    is_scale = address.subresource == "scale"
-    kind = "Scale" if is_scale else address.resource.kind
+    api_version, kind = expected(address)
     body = _decoded(media_type, raw, kind)
-    if not isinstance(body, dict):
-        raise errors.bad_request(f"the object provided is unrecognized (must be of type {kind})")
-    expected = "autoscaling/v1" if is_scale else address.resource.group_version(address.version)
-    got = str(body.setdefault("apiVersion", expected)), str(body.setdefault("kind", kind))
-    version = got[0].rpartition("/")[2]
-    cannot = f'{got[1]} in version "{version}" cannot be handled as a {kind}: '
-    if got != (expected, kind):
-        internal = f"{address.resource.group or 'core'}.{kind}"
-        raise errors.bad_request(f"{cannot}converting ({version}.{got[1]}) to ({internal}): unknown conversion")
-    for part in ("metadata", "spec", "status"):
+    body = {} if body is None else body
+    problem = head_fault(body)
+    if problem:
+        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw)
+    got = str(body.get("apiVersion") or api_version), str(body.get("kind") or kind)
+    body = {**body, "apiVersion": got[0], "kind": got[1]}
+    cannot = f'{got[1]} in version "{got[0].rpartition("/")[2]}" cannot be handled as a {kind}: '
+    if got != (api_version, kind):
+        raise errors.bad_request(_other(got, (api_version, kind), cannot, address))
+    schema = schemas.of_kind(*got)
+    if schema is not None and (problem := decoding.fault(schema, body)):
+        raise errors.bad_request(cannot + problem)
+    looser = ("metadata",) if address.resource.schema is not None else ("metadata", "spec", "status")
+    for part in looser if schema is None else ():
         if not isinstance(body.get(part) or {}, dict):
             raise errors.bad_request(f"{cannot}json: {part} must be an object, not {body[part]!r}")
-    return body
+    strict = [f'unknown field "{each}"' for each in schemas.unknown(schema, body)] if schema else []
+    if media_type == ACCEPTED[0]:
+        strict += [f'duplicate field "{each}"' for each in gojson.duplicates(raw)]
+    return Body(body, warnings(strict, query, cannot))
+
+
+def warnings(strict: Sequence[str], query: reads.Query, cannot: str = "") -> CIMultiDict[str]:
+    """Headers that warn of unknown and duplicate fields; raises ApiError 400 with fieldValidation=Strict."""
+    wanted = query.get("fieldValidation") or "Warn"
+    if strict and wanted == "Strict":
+        raise errors.bad_request(f"{cannot}strict decoding error: {', '.join(strict)}")
+    told = strict if wanted == "Warn" else ()
+    return CIMultiDict(("Warning", f'299 - "{_escaped(each)}"') for each in told)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def head_fault(body: Any) -> str | None:
+    """What is wrong with the kind and apiVersion of a body."""
+    if not isinstance(body, dict):
+        return f"json: cannot unmarshal {gojson.kind_of(body)} into Go value of type {_HEAD}"
+    for name in ("apiVersion", "kind"):
+        if not isinstance(body.get(name) or "", str):
+            kind = gojson.kind_of(body[name])
+            return f"json: cannot unmarshal {kind} into Go struct field .{name} of type string"
+    return None
+
+
+def _other(got: tuple[str, str], wanted: tuple[str, str], cannot: str, address: paths.Address) -> str:
+    """What is said of an object of another kind or version."""
+    group, _, version = got[0].rpartition("/")
+    if got[1] == wanted[1] and group == address.resource.group and version in address.resource.versions:
+        return f"the API version in the data ({got[0]}) does not match the expected API version ({wanted[0]})"
+    if schemas.of_kind(*got) is None:
+        return f'{cannot}no kind "{got[1]}" is registered for version "{got[0]}" {SCHEME}'
+    internal = f"{address.resource.group or 'core'}.{wanted[1]}"
+    return f"{cannot}converting ({got[0].rpartition('/')[2]}.{got[1]}) to ({internal}): unknown conversion"
+
+
+def _unrecognized(kind: str, why: str, raw: bytes) -> errors.ApiError:
+    shown = raw[:_SHOWN_BYTES].decode("utf-8", "replace") if raw[:1] == b"{" else raw[:_SHOWN_BYTES].hex()
+    cut = " ..." if len(raw) > _SHOWN_BYTES else ""
+    told = f"{shown}{cut}" if raw else "<empty>"
+    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({told})")
 
 
 def _decoded(media_type: str, raw: bytes, kind: str) -> Any:
     if media_type in ("application/json", "application/octet-stream"):
-        return from_json(raw, kind)
+        try:
+            return gojson.loads(raw)
+        except gojson.SyntaxFault as problem:
+            raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
     if media_type == protobuf.MEDIA_TYPE:
         return protobuf.decode(raw)
     if media_type != "application/yaml":
         raise errors.unsupported_media_type(ACCEPTED)
     return from_yaml(raw)
-
-
-def applied(raw: bytes, address: paths.Address) -> Object:
-    """The body of a server-side apply; raises ApiError 400."""
-    body = from_yaml(raw)
-    if not isinstance(body, dict) or not all(isinstance(body.get(part) or {}, dict) for part in ("metadata", "spec")):
-        raise errors.bad_request(f"the object provided is unrecognized (must be of type {address.resource.kind})")
-    return body
 
 
 def from_yaml(raw: bytes) -> Any:
@@ -58,39 +120,20 @@ def from_yaml(raw: bytes) -> Any:
         raise errors.bad_request(f"error converting YAML to JSON: {problem}") from problem
 
 
-def from_json(raw: bytes, kind: str) -> Any:
-    """Raises ApiError 400; `kind` says what was wanted."""
-    try:
-        return json.loads(raw)
-    except ValueError as problem:
-        text = raw[:200].decode("utf-8", "replace")
-        raise errors.bad_request(
-            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
-            f"json parse error: {problem} ({text})"
-        ) from problem
-
-
-def field_warnings(address: paths.Address, body: Object, query: reads.Query) -> CIMultiDict[str]:
-    """`Warning` headers for fields that nobody knows; raises ApiError 400 with fieldValidation=Strict."""
-    unknown = admission.unknown_fields(address.resource, body)
-    if unknown and query.get("fieldValidation") == "Strict":
-        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
-        kind = address.resource.kind
-        raise errors.bad_request(
-            f'{kind} in version "{address.version}" cannot be handled as a {kind}: strict decoding error: {listed}'
-        )
-    return CIMultiDict(("Warning", f'299 - "unknown field \\"{field}\\""') for field in unknown)
-
-
 def delete_options(query: reads.Query, raw: bytes) -> writes.DeleteOptions:
-    """From the query and a DeleteOptions body, the query first; raises ApiError 400."""
-    body = from_json(raw, "DeleteOptions") if raw.strip() else {}
-    if not isinstance(body, dict):
-        raise errors.bad_request("the object provided is unrecognized (must be of type DeleteOptions)")
+    """From the query and a DeleteOptions body, the query first; raises ApiError 400 or 422."""
+    try:
+        body = gojson.loads(raw) if raw.strip() else {}
+    except gojson.SyntaxFault as problem:
+        raise errors.bad_request(f"couldn't get version/kind; json parse error: {problem}") from None
+    if wrong := head_fault(body):
+        raise errors.bad_request(f"couldn't get version/kind; json parse error: {wrong}")
     grace = query.get("gracePeriodSeconds", body.get("gracePeriodSeconds"))
+    propagation = query.get("propagationPolicy") or body.get("propagationPolicy") or "Background"
+    options.check_propagation(propagation)
     return writes.DeleteOptions(
         grace=None if grace is None else reads.whole_number(str(grace)),
-        propagation=query.get("propagationPolicy") or body.get("propagationPolicy") or "Background",
+        propagation=propagation,
         preconditions=body.get("preconditions") or {},
         dry_run="All" in (query.get("dryRun"), *(body.get("dryRun") or [])),
     )

@@ -5,36 +5,41 @@ import copy
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aiohttp import web
-
 from hpad import clock as clocks
 from hpad.lab.cluster import controllers as loops
 from hpad.lab.cluster import (
+    definitions,
     deployments,
     errors,
     faults,
     garbage,
+    gate,
     journal,
     kubeconfig,
-    ownership,
     patches,
+    rbac,
+    rbac_defaults,
     reaper,
     recorder,
     replicas,
     resources,
+    reviews,
     server,
     statefulsets,
     store,
     usage,
+    users,
     watches,
     writes,
 )
 from hpad.lab.cluster import kubelet as kubelets
+from hpad.lab.cluster import tls as https
+from hpad.lab.cluster.listener import Listener
 from hpad.lab.cluster.resources import Object, Resource
 
 
@@ -48,6 +53,10 @@ class Cluster:
     - `grace_seconds`: at most so long may pods take to stop when the cluster stops.
     - `scale_to_zero`: the feature gate HPAScaleToZero of the API server: minReplicas may be 0.
     - `kinds`: more kinds to serve, as CustomResourceDefinitions would add them.
+    - `authorization`: whether requests must say who sends them (a token or a client certificate) and users may do only
+      what Roles and their bindings allow; False: everybody may do everything.
+    - `tokens`: bearer tokens and whose they are, beside those that `token` gives.
+    - `tls`: serve HTTPS with these files; a client certificate says who somebody is.
     - `directory`: for working folders and logs of containers; by default a temporary one, removed at the end.
     """
 
@@ -66,19 +75,27 @@ class Cluster:
         scale_to_zero: bool = False,
         directory: Path | None = None,
         kinds: Iterable[Resource] = (),
+        authorization: bool = False,
+        tokens: Mapping[str, users.User] | None = None,
+        tls: https.Files | None = None,
         clock: clocks.Clock | None = None,
     ) -> None:
         self.clock = clock or clocks.SystemClock()
         self.store = store.Store(history_limit)
         self.registry = resources.Registry((*resources.BUILT_IN, *kinds))
+        rbac.register(self.registry)
+        reviews.register(self.registry)
+        self.users = users.Users(tokens)
         self.writer = writes.Writer(self.store, self.clock, scale_to_zero)
+        self._events = recorder.Recorder(self.store, self.clock)
         self.hub = watches.Hub(self.store, bookmark_seconds)
         self.log = journal.Journal()
-        self.owners = ownership.Owners()
         self.faults = faults.Faults(self.hub, self.clock)
         self.url = ""
         self.directory = directory
         self._port = port
+        self._authorization = authorization
+        self._tls = tls
         self._own_directory = directory is None
         self._runs_processes = kubelet and not auto_ready
         self._auto_ready = auto_ready
@@ -96,10 +113,10 @@ class Cluster:
             self.log,
             self.faults,
             self.clock,
-            self.owners,
             self._folder,
+            gate.Gate(rbac.Authorizer(self.store, authorization), self.users if authorization else None),
         )
-        self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
         self._loop: loops.Loop | None = None
         self._sampler: asyncio.Task[None] | None = None
 
@@ -127,29 +144,34 @@ class Cluster:
             raise
 
     async def _start(self) -> None:
-        for name in ("default", "kube-system"):
+        for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self.writer.create(resources.NAMESPACES, "", {"metadata": {"name": name}})
-        self.store.subscribe(self.owners.on_change)
+        if self._authorization:
+            for default in rbac_defaults.ALL:
+                self.apply(default)
         self.store.subscribe(garbage.Collector(self.writer).on_change)
+        self.store.subscribe(definitions.Definitions(self.registry, self.writer).on_change)
         if self._auto_ready:
-            self.store.subscribe(kubelets.Puppets(self.writer).on_change)
+            self.store.subscribe(kubelets.Puppets(self.writer.by(kubelets.AUTHOR)).on_change)
         if self._runs_processes:
             await self._start_kubelet()
         if self._has_controllers:
             self._start_controllers()
-        self._runner, self.url = await server.listen(self._server, self._port)
+        context = await asyncio.to_thread(self._tls.context) if self._tls else None
+        self._listener = await Listener.open(self._server.application(), self._port, context)
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self._listener.port}"
 
     async def _start_kubelet(self) -> None:
         if self.directory is None:
             self.directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="hpad-lab-"))
         reaping = reaper.Reaper(str(uuid.uuid4()), self.directory if self._own_directory else None)
-        self._kubelet = kubelets.Kubelet(self.writer, self.directory, reaping)
+        self._kubelet = kubelets.Kubelet(self.writer.by(kubelets.AUTHOR), self.directory, reaping, self._events)
         await reaping.start()
         self.store.subscribe(self._kubelet.on_change)
         self._sampler = asyncio.create_task(self.usage.run())
 
     def _start_controllers(self) -> None:
-        events = recorder.Recorder(self.store, self.clock)
+        events = self._events
         made: list[loops.Controller] = [
             replicas.ReplicaController(resources.REPLICA_SETS, self.writer, events),
             replicas.ReplicaController(resources.REPLICATION_CONTROLLERS, self.writer, events),
@@ -168,15 +190,21 @@ class Cluster:
             await asyncio.gather(self._sampler, return_exceptions=True)
         if self._kubelet is not None:
             await self._kubelet.stop(self._grace_seconds)
-        if self._runner is not None:
-            await server.close(self._server, self._runner)
+        if self._listener is not None:
+            self._server.release()
+            await asyncio.shield(self._listener.close())
         if self._own_directory and self.directory is not None:
             await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
-    async def kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig that reaches this cluster."""
-        await asyncio.to_thread(kubeconfig.write, path, self.url)
+    async def kubeconfig(self, path: Path, user: users.User = users.ADMINISTRATOR) -> Path:
+        """Write a kubeconfig that reaches this cluster, as that user where users matter."""
+        token = self.token(user) if self._authorization else None
+        await asyncio.to_thread(kubeconfig.write, path, self.url, token, self._tls.authority if self._tls else None)
         return path
+
+    def token(self, user: users.User) -> str:
+        """A bearer token of this user's; `users.named` and `users.service_account` make users."""
+        return self.users.token(user)
 
     def serve(self, resource: Resource) -> None:
         """Serve one more kind from now on, as a CustomResourceDefinition would."""

@@ -39,13 +39,17 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 
 @dataclass(eq=False, slots=True)
 class Container:
-    """Runs until told to stop or until its restart policy lets it rest; calls `changed` on each turn."""
+    """Runs until told to stop or until its restart policy lets it rest; calls `changed` on each turn.
+
+    `warn` is told what goes wrong, as the reason and the message of an event that a kubelet would write.
+    """
 
     pod: Object
     spec: Object
     directory: Path
     clock: clocks.Clock
     changed: Callable[[], None]
+    warn: Callable[[str, str], None]
     reaping: reaper.Reaper
     state: Object = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
     last_state: Object = field(default_factory=dict)
@@ -80,6 +84,7 @@ class Container:
             message = f"back-off {backoff:g}s restarting container {self.name}"
             if "terminated" in self.state:
                 self._turn({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+                self.warn("BackOff", f"Back-off restarting failed container {self.name}")
             await self._wait(backoff)
             backoff = min(LONGEST_BACKOFF, backoff * 2)
             self.restarts += self._stop_at is None and code is not None
@@ -93,10 +98,10 @@ class Container:
         try:
             process = await self._start()
         except NoCommandError as problem:
-            self._turn({"waiting": {"reason": "CreateContainerError", "message": str(problem)}})
+            self._could_not("CreateContainerError", problem)
             return None
         except OSError as problem:
-            self._turn({"waiting": {"reason": "RunContainerError", "message": str(problem)}})
+            self._could_not("RunContainerError", problem)
             return None
         self.pid = process.pid
         self.reaping.began(process.pid)
@@ -116,6 +121,10 @@ class Container:
         reason = "Completed" if code == 0 else "Error"
         self._turn({"terminated": {"exitCode": _exit_code(code), "reason": reason, **ended}})
         return code
+
+    def _could_not(self, reason: str, problem: Exception) -> None:
+        self._turn({"waiting": {"reason": reason, "message": str(problem)}})
+        self.warn("Failed", f"Error: {problem}")  # `kubectl describe` shows no message of a state
 
     async def _start(self) -> asyncio.subprocess.Process:
         variables = environment(self.pod, self.spec)

@@ -140,6 +140,8 @@ class DeploymentController:
 
     def _report(self, deployment: Object) -> None:
         new, old = self._split(deployment)
+        if new is not None:
+            self._mark(deployment, new)
         held = [*old, new] if new else old
         wanted, ready = deployment["spec"].get("replicas", 1), _total(held, "readyReplicas")
         available, replicas = _total(held, "availableReplicas"), _total(held, "replicas")
@@ -160,6 +162,16 @@ class DeploymentController:
             self._condition(deployment, "Progressing", True, complete),
         ]
         self.writer.set_status(DEPLOYMENTS, deployment, status)
+
+    def _mark(self, deployment: Object, new: Object) -> None:
+        """The Deployment itself says at which revision it is, too; as with its status, that is no new generation."""
+        current = self.writer.store.get(DEPLOYMENTS, *_key(deployment))
+        annotations = current["metadata"].get("annotations") or {}
+        revision = {REVISION: str(_revision(new))}
+        if annotations.items() >= revision.items():
+            return
+        metadata = {**current["metadata"], "annotations": {**annotations, **revision}}
+        self.writer.store.update(DEPLOYMENTS, {**current, "metadata": metadata})
 
     def _condition(self, deployment: Object, kind: str, holds: bool, complete: bool = False) -> Object:
         held = pods.condition(deployment, kind) or {}

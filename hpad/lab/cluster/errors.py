@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpad.lab.cluster.attributes import Attributes
 from hpad.lab.cluster.resources import Resource
 from hpad.model import fields
 
@@ -55,8 +56,9 @@ class ApiError(Exception):
             "metadata": dict(self.metadata),
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if self.details is not None:
             body["details"] = dict(self.details)
         return {**body, "code": self.code}
@@ -76,6 +78,38 @@ def internal(message: str) -> ApiError:
     """500, with what went wrong inside as its one cause."""
     details = {"causes": [{"message": message}]}
     return ApiError(500, "InternalError", f"Internal error occurred: {message}", details=details)
+
+
+def unexplained(message: str) -> ApiError:
+    """500 without a reason: what the server did not expect to go wrong."""
+    return ApiError(500, "", message)
+
+
+def other_name(given: str, wanted: str) -> ApiError:
+    return bad_request(f"the name of the object ({given}) does not match the name on the URL ({wanted})")
+
+
+def timed_out() -> ApiError:
+    """504: a request that took longer than it may."""
+    message = "Timeout: request did not complete within requested timeout - context deadline exceeded"
+    return ApiError(504, "Timeout", message, details={})
+
+
+def unauthorized() -> ApiError:
+    """401: credentials that nobody knows."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(what: Attributes, user: str, reason: str = "") -> ApiError:
+    """403: nothing allows a user to do this; `reason` is what kept a rule from being seen."""
+    refused = f'User "{user}" {what}' + (f": {reason}" if reason else "")
+    if what.path:
+        return ApiError(403, "Forbidden", f"forbidden: {refused}", details={})
+    qualified = f"{what.resource}.{what.group}" if what.group else what.resource
+    name = f' "{what.name}"' if what.name else ""
+    parts = {"name": what.name, "group": what.group, "kind": what.resource}
+    details = {key: value for key, value in parts.items() if value}
+    return ApiError(403, "Forbidden", f"{qualified}{name} is forbidden: {refused}", details=details)
 
 
 def unknown_resource() -> ApiError:
@@ -116,6 +150,15 @@ def uid_mismatch(resource: Resource, namespace: str, name: str, wanted: str, act
     return conflict(resource, name, why)
 
 
+def precondition_failed(resource: Resource, name: str, field: str, wanted: str, actual: str) -> ApiError:
+    """409 of a delete that is for another object, or for another version of it; it names the kind, not the resource."""
+    label, maybe = ("UID", "deleted and then recreated") if field == "uid" else ("ResourceVersion", "modified")
+    why = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})"
+    qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}. The object might have been {maybe}'
+    return ApiError(409, "Conflict", message, details={**named(resource, name), "kind": resource.kind})
+
+
 def expired(message: str, **metadata: str) -> ApiError:
     """410: a resourceVersion or a continue token older than the history kept."""
     return ApiError(410, "Expired", message, metadata=metadata)
@@ -141,13 +184,20 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiErr
     details: dict[str, Any] = {"name": name} if name else {}
     if group:
         details["group"] = group
-    details["kind"] = kind
+    if kind:
+        details["kind"] = kind
     details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {what}', details=details)
 
 
 def required(field: str, hint: str = "") -> Cause:
     return Cause(field, fields.REQUIRED, f"Required value: {hint}" if hint else "Required value")
+
+
+def unsupported(field: str, value: object, known: Sequence[str]) -> Cause:
+    listed = ", ".join(f'"{each}"' for each in known)
+    message = f"Unsupported value: {fields.shown(value)}: supported values: {listed}"
+    return Cause(field, fields.NOT_SUPPORTED, message)
 
 
 def wrong(field: str, value: object, hint: str) -> Cause:

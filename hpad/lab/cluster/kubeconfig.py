@@ -1,21 +1,27 @@
-"""A kubeconfig for the embedded cluster, which asks for no credentials."""
+"""A kubeconfig for the embedded cluster, which asks for credentials only where it was told to."""
 
+import base64
 import json
 from pathlib import Path
 
 NAME = "hpad-lab"
 
 
-def write(path: Path, url: str) -> None:
-    """Write it (JSON is YAML, which kubectl reads). Blocks: call it in a thread inside a coroutine."""
+def write(path: Path, url: str, token: str | None = None, authority: Path | None = None) -> None:
+    """Write it (JSON is YAML, which kubectl reads). Blocks: call it in a thread inside a coroutine.
+
+    `authority` is a file with the certificate of who signed the server's. kubectl sends a token over TLS alone.
+    """
+    trust = {"certificate-authority-data": base64.b64encode(authority.read_bytes()).decode()} if authority else {}
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": NAME, "cluster": {"server": url}}],
-        "users": [{"name": NAME, "user": {}}],
+        "clusters": [{"name": NAME, "cluster": {"server": url, **trust}}],
+        "users": [{"name": NAME, "user": {} if token is None else {"token": token}}],
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
         "current-context": NAME,
     }
+    path.touch(mode=0o600)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpad.lab.cluster import containers, pods, reaper, strategy
+from hpad.lab.cluster import containers, ownership, pods, reaper, recorder, strategy
 from hpad.lab.cluster.resources import PODS, Object
 from hpad.lab.cluster.store import Change, key_of
 from hpad.lab.cluster.writes import Writer
 
 NODE = "local"
+AUTHOR = ownership.Author("kubelet")
 
 
 @dataclass(eq=False, slots=True)
@@ -21,11 +22,14 @@ class PodRunner:
     pod: Object
     directory: Path
     reaping: reaper.Reaper
+    events: recorder.Recorder
     held: list[containers.Container] = field(init=False)
 
     def __post_init__(self) -> None:
         self.held = [
-            containers.Container(self.pod, spec, self.directory, self.writer.clock, self.report, self.reaping)
+            containers.Container(
+                self.pod, spec, self.directory, self.writer.clock, self.report, self._warn, self.reaping
+            )
             for spec in self.pod["spec"]["containers"]
         ]
 
@@ -73,6 +77,9 @@ class PodRunner:
         }
         self.writer.set_status(PODS, current, status)
 
+    def _warn(self, reason: str, message: str) -> None:
+        self.events.record(AUTHOR.name, (PODS, self.pod), reason, message, recorder.WARNING)
+
     def _finish(self) -> None:
         current = self._current()
         if current is not None and "deletionTimestamp" in current["metadata"]:
@@ -108,6 +115,7 @@ class Kubelet:
     writer: Writer
     directory: Path
     reaping: reaper.Reaper
+    events: recorder.Recorder
     runners: dict[str, PodRunner] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _stopping: bool = False
@@ -133,7 +141,7 @@ class Kubelet:
         uid = pod["metadata"]["uid"]
         if self._stopping or current is None or current["metadata"]["uid"] != uid:
             return
-        runner = PodRunner(self.writer, current, self.folder(pod), self.reaping)
+        runner = PodRunner(self.writer, current, self.folder(pod), self.reaping, self.events)
         self.runners[uid] = runner
         if "deletionTimestamp" in current["metadata"]:
             runner.stop(current["metadata"].get("deletionGracePeriodSeconds", 0))

@@ -1,12 +1,50 @@
-"""As much OpenAPI as lets kubectl find out that the server checks fields itself; no schemas."""
+"""OpenAPI v3: the types of what is served, and of the operations as much as kubectl looks for.
 
+Types have no descriptions. Those that `schemas.txt` does not have, custom kinds among them, are objects of any content.
+An operation says which kind it is about; PATCH also that it takes `dryRun`, `fieldManager` and `fieldValidation`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from hpad.lab.cluster import schemas
 from hpad.lab.cluster.resources import Object, Registry, Resource
 
+_KIND: Final = "x-kubernetes-group-version-kind"
+_EVERYWHERE: Final = tuple(
+    f"meta.v1.{name}" for name in ("APIResourceList", "DeleteOptions", "ObjectMeta", "Patch", "Status", "WatchEvent")
+)
+_SCALARS: Final[dict[str, Object]] = {
+    "string": {"type": "string"},
+    "bytes": {"type": "string", "format": "byte"},
+    "boolean": {"type": "boolean"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "double": {"type": "number", "format": "double"},
+    "object": {"type": "object"},
+}
 
-def answer(registry: Registry, parts: list[str]) -> Object | None:
-    """The body for `/openapi/v3` and what lies under it; None for what is not there."""
-    if parts == []:
-        return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in _roots(registry)}}
+
+def index(registry: Registry) -> Object:
+    """The body for `/openapi/v3`: where each version's document is, under a name that changes with its content."""
+    paths = {}
+    for group, versions in sorted(registry.groups().items()):
+        for version in versions:
+            place = f"apis/{group}/{version}" if group else f"api/{version}"
+            content = digest(document(registry, place.split("/")))
+            paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={content}"}
+    return {"paths": paths}
+
+
+def digest(content: Object | None) -> str:
+    """By which clients know a document again."""
+    return hashlib.sha512(json.dumps(content).encode()).hexdigest().upper()
+
+
+def document(registry: Registry, parts: list[str]) -> Object | None:
+    """The document of `["api", "v1"]` or `["apis", group, version]`; None for what is not there."""
     match parts:
         case ["api", version]:
             return _document(registry, "", version)
@@ -16,39 +54,117 @@ def answer(registry: Registry, parts: list[str]) -> Object | None:
             return None
 
 
-def _roots(registry: Registry) -> list[str]:
+def patches(registry: Registry) -> list[tuple[str, dict[str, str]]]:
+    """Every path that takes PATCH, with group, version and kind of what lies there."""
     return [
-        f"apis/{group}/{version}" if group else f"api/{version}"
+        (f"{_collection(resource, version)}/{{name}}", _kind(resource, version))
         for group, versions in registry.groups().items()
         for version in versions
+        for resource in registry.in_version(group, version)
+        if "patch" in resource.verbs
     ]
 
 
-def patches(registry: Registry) -> list[tuple[str, dict[str, str]]]:
-    """Every path that takes PATCH, with group, version and kind of what lies there."""
-    found = []
-    for group, versions in registry.groups().items():
-        for version in versions:
-            found += [_path(resource, version) for resource in registry.in_version(group, version)]
-    return found
-
-
 def _document(registry: Registry, group: str, version: str) -> Object | None:
-    paths = {path: _operation(kind) for path, kind in (_path(r, version) for r in registry.in_version(group, version))}
-    info = {"title": "Kubernetes", "version": "v1.36.2"}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}} if paths else None
+    resources = list(registry.in_version(group, version))
+    if not resources:
+        return None
+    paths = {path: operations for each in resources for path, operations in _paths(each, version)}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "1.36"},
+        "paths": paths,
+        "components": {"schemas": _components(group, version, resources)},
+    }
 
 
-def _path(resource: Resource, version: str) -> tuple[str, dict[str, str]]:
-    root = f"/apis/{resource.group}/{version}" if resource.group else f"/api/{version}"
-    middle = "/namespaces/{namespace}" if resource.namespaced else ""
-    kind = {"group": resource.group, "version": version, "kind": resource.kind}
-    return f"{root}{middle}/{resource.plural}/{{name}}", kind
+def _components(group: str, version: str, resources: list[Resource]) -> Object:
+    own = f"{group}/{version}/"
+    named = [name for name, each in schemas.EVERYTHING.items() if any(kind.startswith(own) for kind in each.kinds)]
+    shown = {
+        schemas.EVERYTHING[name].full_name: _rendered(schemas.EVERYTHING[name])
+        for name in schemas.closure(iter((*named, *_EVERYWHERE)))
+    }
+    for each in resources:
+        if schemas.of_kind(each.group_version(version), each.kind) is None:
+            shown[f"{'.'.join(reversed(group.split('.')))}.{version}.{each.kind}"] = _untold(each, version)
+    return shown
 
 
-def _operation(kind: dict[str, str]) -> Object:
+def _untold(resource: Resource, version: str) -> Object:
+    head: Object = {name: dict(_SCALARS["string"]) for name in ("apiVersion", "kind")}
+    metadata = {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]}
+    return {
+        "type": "object",
+        "properties": {**head, "metadata": metadata},
+        "x-kubernetes-preserve-unknown-fields": True,
+        _KIND: [_kind(resource, version)],
+    }
+
+
+def _rendered(schema: schemas.Schema) -> Object:
+    shown: Object = dict(schema.form) if schema.form is not None else {"type": "object"}
+    if required := [name for name, each in schema.fields.items() if each.is_required]:
+        shown["required"] = required
+    if schema.fields:
+        shown["properties"] = {name: _property(each) for name, each in schema.fields.items()}
+    if schema.kinds:
+        split = [kind.split("/") for kind in schema.kinds]
+        shown[_KIND] = [{"group": group, "version": version, "kind": kind} for group, version, kind in split]
+    if schema.is_atomic:
+        shown["x-kubernetes-map-type"] = "atomic"
+    return shown
+
+
+def _property(field: schemas.Field) -> Object:
+    flags = field.flags
+    shown = _typed(field.type, flags["enum"].split(",") if "enum" in flags else [], inside=False)
+    if "default" in flags:
+        shown["default"] = json.loads(flags["default"])
+    if "keys" in flags:
+        shown |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": flags["keys"].split(",")}
+    for flag, name in (("list", "list-type"), ("map", "map-type"), ("patch", "patch-strategy")):
+        if flag in flags:
+            shown[f"x-kubernetes-{name}"] = flags[flag]
+    if "merge" in flags:
+        shown["x-kubernetes-patch-merge-key"] = flags["merge"]
+    return shown
+
+
+def _typed(kind: schemas.Type, enum: list[str], *, inside: bool) -> Object:
+    if kind.around.startswith("[]"):
+        return {"type": "array", "items": _typed(kind.element, enum, inside=True)}
+    if kind.around:
+        return {"type": "object", "additionalProperties": _typed(kind.element, enum, inside=True)}
+    if kind.name in _SCALARS:
+        return {**_SCALARS[kind.name], **({"enum": enum} if enum else {})}
+    reference: Any = {"$ref": f"#/components/schemas/{schemas.EVERYTHING[kind.name].full_name}"}
+    return dict(reference) if inside else {"allOf": [reference]}
+
+
+def _paths(resource: Resource, version: str) -> Iterator[tuple[str, Object]]:
+    about = {_KIND: _kind(resource, version), "responses": {}}
     queries = [
         {"name": name, "in": "query", "schema": {"type": "string"}}
         for name in ("dryRun", "fieldManager", "fieldValidation")
     ]
-    return {"patch": {"parameters": queries, "responses": {}, "x-kubernetes-group-version-kind": kind}}
+    told = {"patch": {**about, "parameters": queries}}
+    verbs = {"create": "post", "deletecollection": "delete", "list": "get"}
+    yield _collection(resource, version), {verbs[verb]: about for verb in resource.verbs if verb in verbs}
+    if "get" in resource.verbs:
+        verbs = {"get": "get", "update": "put", "patch": "patch", "delete": "delete"}
+        one = {verbs[verb]: about for verb in resource.verbs if verb in verbs}
+        yield f"{_collection(resource, version)}/{{name}}", {**one, **(told if "patch" in one else {})}
+    if resource.has_status:
+        status = {"get": about, "put": about, **told}
+        yield f"{_collection(resource, version)}/{{name}}/status", status
+
+
+def _collection(resource: Resource, version: str) -> str:
+    root = f"/apis/{resource.group}/{version}" if resource.group else f"/api/{version}"
+    middle = "/namespaces/{namespace}" if resource.namespaced else ""
+    return f"{root}{middle}/{resource.plural}"
+
+
+def _kind(resource: Resource, version: str) -> dict[str, str]:
+    return {"group": resource.group, "version": version, "kind": resource.kind}

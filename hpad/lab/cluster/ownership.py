@@ -1,29 +1,30 @@
-"""Who set which field: what server-side apply needs to find conflicts, and what somebody no longer applies.
+"""Who set which field: `metadata.managedFields`, what server-side apply finds conflicts by, and what it takes away.
 
-The rules are those of KEP-555, field by field; merge keys are those of `patches`. Kept beside the objects, not in their
-`metadata.managedFields`, which nobody sees here. Statuses, events and leases have no owners, nor has what the
-cluster's own controllers write.
+The rules are those of KEP-555; `fieldsets` says what a field is. Every object keeps its managers itself.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hpad.lab.cluster import errors, patches
-from hpad.lab.cluster.resources import HPAS, Object, Resource
-from hpad.lab.cluster.store import Change
+from hpad.lab.cluster import errors, fieldsets
+from hpad.lab.cluster.fieldsets import Changes, Path
+from hpad.lab.cluster.resources import Object
 
-Path = tuple[str, ...]
-"""A field, in pieces that make up what a conflict shows: `.spec`, `.containers`, `[name="web"]`, `.image`."""
 APPLY, UPDATE = "Apply", "Update"
-_PARTS: Final = ("spec", "data", "binaryData")
-_ABSENT: Final = object()
+MANAGED: Final = "managedFields"
+MOST_UPDATERS: Final = 10
+"""So many managers of updates an object keeps; the oldest become one."""
+ANCIENT: Final = "ancient-changes"
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+_View = Callable[[Object, str], Object]
+"""An object as a client of an apiVersion sees it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Somebody who writes. Two ways of writing make two managers of one name."""
+    """Somebody who writes. Two ways of writing make two managers of one name; an applier has one for all versions."""
 
     name: str
     operation: str
@@ -36,99 +37,199 @@ class Manager:
             shown += f' with subresource "{self.subresource}"'
         return shown if self.operation == APPLY else f"{shown} using {self.version}"
 
-
-@dataclass(eq=False, slots=True)
-class Owners:
-    """The fields of every object, by its uid, and who owns them; equal values may have several owners."""
-
-    _held: dict[str, dict[Manager, set[Path]]] = field(default_factory=dict)
-
-    def on_change(self, change: Change) -> None:
-        """A subscriber of the store: what is gone has no owners."""
-        if change.type == "DELETED":
-            self._held.pop(change.object["metadata"]["uid"], None)
-
-    def wrote(self, manager: Manager, old: Object | None, new: Object) -> None:
-        """A create or an update: what it changed belongs to `manager` alone."""
-        before, after = leaves(old or {}), leaves(new)
-        changed = {path for path, value in after.items() if before.get(path, _ABSENT) != value}
-        held = self._held.setdefault(new["metadata"]["uid"], {})
-        for owned in held.values():
-            owned -= changed
-            owned &= after.keys()
-        held.setdefault(manager, set()).update(changed)
-
-    def check(self, manager: Manager, live: Object, patch: Object) -> None:
-        """Raises ApiError 409 when the patch changes what others own."""
-        before, held = leaves(live), self._held.get(live["metadata"]["uid"], {})
-        changed = [path for path, value in leaves(patch).items() if before.get(path, _ABSENT) != value]
-        conflicts = [(owner, path) for path in changed for owner in held if owner != manager and path in held[owner]]
-        if conflicts:
-            raise _conflict(conflicts)
-
-    def abandoned(self, manager: Manager, live: Object, patch: Object) -> set[Path]:
-        """What `manager` applied before, does not apply now, and nobody else wants."""
-        held = self._held.get(live["metadata"]["uid"], {})
-        others: set[Path] = set().union(*(paths for owner, paths in held.items() if owner != manager))
-        return held.get(manager, set()) - leaves(patch).keys() - others
-
-    def applied(self, manager: Manager, old: Object | None, new: Object, patch: Object) -> None:
-        """An apply that went through: `manager` owns what it applied, no more."""
-        self.wrote(manager, old, new)
-        self._held[new["metadata"]["uid"]][manager] = leaves(patch).keys() & leaves(new).keys()
+    @property
+    def identity(self) -> tuple[str, ...]:
+        version = "" if self.operation == APPLY else self.version
+        return self.name, self.operation, version, self.subresource
 
 
-def are_kept(resource: Resource, subresource: str) -> bool:
-    """Whether fields written this way have owners."""
-    return (resource.has_generation or resource == HPAS) and subresource in ("", "scale")
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One of an object's managers: its fields as FieldsV1, which is never changed, and when it last changed one."""
+
+    manager: Manager
+    tree: fieldsets.Tree
+    time: str | None
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> "Entry":
+        manager = Manager(
+            str(raw.get("manager", "")),
+            str(raw.get("operation", "")),
+            str(raw.get("apiVersion", "")),
+            str(raw.get("subresource", "")),
+        )
+        return cls(manager, raw.get("fieldsV1") or {}, raw.get("time"))
+
+    def written(self) -> Object:
+        manager = self.manager
+        head = {"manager": manager.name, "operation": manager.operation, "apiVersion": manager.version}
+        time = {"time": self.time} if self.time else {}
+        beside = {"subresource": manager.subresource} if manager.subresource else {}
+        return {**head, **time, "fieldsType": "FieldsV1", "fieldsV1": self.tree, **beside}
+
+    @property
+    def fields(self) -> set[Path]:
+        return set(fieldsets.paths(self.tree))
+
+    @property
+    def rank(self) -> tuple[str, ...]:
+        """In which order managers are told: appliers first, then by time."""
+        manager = self.manager
+        return manager.operation, self.time or "", manager.name, manager.version, manager.subresource
+
+    def has(self, path: Path) -> bool:
+        return fieldsets.has(self.tree, path)
+
+    def without(self, *gone: set[Path]) -> "Entry":
+        """What is left of it where others set or remove fields."""
+        if not any(self.has(path) for paths in gone for path in paths):
+            return self
+        return replace(self, tree=fieldsets.tree(self.fields.difference(*gone)))
+
+    def updated(self, changes: Changes, time: str) -> "Entry":
+        """After an update of its own."""
+        if not changes:
+            return self
+        at = time if changes.touched else self.time
+        if not changes.removed and all(self.has(path) for path in changes.touched):
+            return replace(self, time=at)  # the usual case: only the values are others
+        return replace(self, tree=fieldsets.tree((self.fields - changes.removed) | changes.touched), time=at)
+
+    def applied(self, fields: set[Path], changes: Changes, time: str) -> "Entry":
+        """After an apply: exactly what was applied."""
+        is_new = bool(changes) or fields != self.fields
+        return replace(self, tree=fieldsets.tree(fields), time=time if is_new else self.time)
 
 
-def leaves(obj: Object) -> dict[Path, Any]:
-    """The fields that can be owned, with their values: labels, annotations, and what an object is for."""
-    metadata = obj.get("metadata") or {}
-    shown: dict[str, Any] = {name: obj[name] for name in _PARTS if name in obj}
-    shown["metadata"] = {name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)}
-    return dict(_leaves(shown, ()))
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who writes, in which version (empty: the stored one); for an apply also what, and whether over conflicts."""
+
+    name: str
+    version: str = ""
+    applied: Object | None = None
+    is_forced: bool = True
+
+    def manager(self, stored: str, subresource: str = "") -> Manager:
+        operation = UPDATE if self.applied is None else APPLY
+        return Manager(self.name, operation, self.version or stored, subresource)
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, Mapping) and value:
-        for name, each in value.items():
-            yield from _leaves(each, (*path, f".{name}"))
-    elif isinstance(value, list) and (key := patches.merge_key(path[-1][1:], value)):
-        for each in value:
-            yield from _leaves(each, (*path, _element(key, each)))
-    elif path and value is not None and value != {}:
-        yield path, value
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A write on its way: by whom, when, and for an apply which fields and whether conflicts are overruled."""
+
+    manager: Manager
+    time: str
+    applied: set[Path] | None = None
+    is_forced: bool = True
 
 
-def _element(key: str, element: Mapping[str, Any]) -> str:
-    return f"[{key}={json.dumps(element[key])}]"
+@dataclass(slots=True)
+class _Comparison:
+    """What a write changes, in whatever version a manager knows the object."""
+
+    old: Object | None
+    new: Object
+    view: _View
+    subresource: str
+    _found: dict[str, Changes] = field(default_factory=dict)
+
+    def in_version(self, version: str) -> Changes:
+        if version not in self._found:
+            old = None if self.old is None else self.view(self.old, version)
+            self._found[version] = fieldsets.compared(old, self.view(self.new, version), self.subresource)
+        return self._found[version]
 
 
-def without(value: Any, dropped: Iterable[Path], path: Path = ()) -> Any:
-    """A copy without these fields, without what they leave empty, and without elements that lose their key."""
-    gone = set(dropped)
-    if isinstance(value, Mapping):
-        kept = {name: _shrunk(each, gone, (*path, f".{name}")) for name, each in value.items()}
-        return {name: each for name, each in kept.items() if each is not _ABSENT}
-    if isinstance(value, list) and path and (key := patches.merge_key(path[-1][1:], value)):
-        elements = [(each, (*path, _element(key, each))) for each in value]
-        return [without(each, gone, where) for each, where in elements if (*where, f".{key}") not in gone]
-    return value
+def stamped(writing: Writing, old: Object | None, new: Object, view: _View) -> Object:
+    """The new state of an object with its managers; `old` is None for one that is made.
+
+    Raises ApiError 409 for an apply that changes what others own, unless it is forced.
+    """
+    entries = [Entry.read(raw) for raw in _base(writing, old, new)]
+    comparison = _Comparison(old, new, view, writing.manager.subresource)
+    changes = comparison.in_version(writing.manager.version)
+    is_applied = writing.applied is not None
+    if is_applied and old is not None and not entries:
+        entries = [_before_first_apply(writing, old, view)]
+    if is_applied and not writing.is_forced:
+        _check(writing.manager, entries, comparison)
+    is_followed = old is None or bool(entries)
+    if (changes and is_followed) or is_applied:
+        entries = [entry for entry in _changed(writing, entries, comparison) if entry.tree]
+    managers = [entry.written() for entry in sorted(_bounded(entries), key=lambda entry: entry.rank)]
+    metadata = {name: value for name, value in new["metadata"].items() if name != MANAGED}
+    return {**new, "metadata": {**metadata, **({MANAGED: managers} if managers else {})}}
 
 
-def _shrunk(value: Any, gone: set[Path], path: Path) -> Any:
-    if path in gone:
-        return _ABSENT
-    if not any(each[: len(path)] == path for each in gone):
-        return value
-    return without(value, gone, path) or _ABSENT
+def abandoned(manager: Manager, live: Object, applied: set[Path]) -> set[Path]:
+    """What `manager` applied before, does not apply now, and nobody else wants."""
+    entries = [Entry.read(raw) for raw in live["metadata"].get(MANAGED) or ()]
+    before = [entry.fields for entry in entries if entry.manager.identity == manager.identity]
+    others = [entry.fields for entry in entries if entry.manager.identity != manager.identity]
+    return set().union(*before) - applied - set().union(*others)
+
+
+def _base(writing: Writing, old: Object | None, new: Object) -> Iterable[Mapping[str, Any]]:
+    """The managers before the write: those that the body names, if it does so, for it may change them."""
+    held = ((old or {}).get("metadata") or {}).get(MANAGED) or ()
+    given = new["metadata"].get(MANAGED)
+    if writing.manager.subresource or not given:
+        return held
+    return () if given == [{}] else given
+
+
+def _before_first_apply(writing: Writing, old: Object, view: _View) -> Entry:
+    """An object that nobody's fields are known of is followed from its first apply on: all in it is somebody's."""
+    manager = Manager(BEFORE_FIRST_APPLY, UPDATE, writing.manager.version)
+    held = fieldsets.compared(None, view(old, writing.manager.version), writing.manager.subresource)
+    return Entry(manager, fieldsets.tree(held.touched), writing.time)
+
+
+def _changed(writing: Writing, entries: list[Entry], comparison: _Comparison) -> Iterator[Entry]:
+    own = Entry(writing.manager, {}, None)
+    for entry in entries:
+        if entry.manager.identity == writing.manager.identity:
+            own = replace(entry, manager=writing.manager)
+            continue
+        changes = comparison.in_version(entry.manager.version)
+        yield entry.without(changes.touched, changes.removed)
+    changes = comparison.in_version(writing.manager.version)
+    if writing.applied is None:
+        yield own.updated(changes, writing.time)
+    else:
+        yield own.applied(writing.applied, changes, writing.time)
+
+
+def _bounded(entries: list[Entry]) -> list[Entry]:
+    """At most ten managers of updates: of more, the oldest are put together."""
+    updaters = sorted((each for each in entries if each.manager.operation == UPDATE), key=lambda entry: entry.rank)
+    oldest = updaters[: len(updaters) - MOST_UPDATERS + 1] if len(updaters) > MOST_UPDATERS else []
+    together: dict[str, Entry] = {}
+    for entry in oldest:
+        version = entry.manager.version
+        held = together.get(version) or Entry(Manager(ANCIENT, UPDATE, version), {}, None)
+        together[version] = replace(held, tree=fieldsets.tree(held.fields | entry.fields), time=entry.time)
+    return [*(entry for entry in entries if entry not in oldest), *together.values()]
+
+
+def _check(manager: Manager, entries: list[Entry], comparison: _Comparison) -> None:
+    """Raises ApiError 409 when the write changes what others own."""
+    conflicts = [
+        (entry.manager, path)
+        for entry in entries
+        if entry.manager.identity != manager.identity
+        for path in sorted(comparison.in_version(entry.manager.version).touched & entry.fields)
+    ]
+    if conflicts:
+        raise _conflict(conflicts)
 
 
 def _conflict(conflicts: list[tuple[Manager, Path]]) -> errors.ApiError:
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": "".join(path)}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": fieldsets.shown(path)}
         for manager, path in conflicts
     ]
     if len(conflicts) == 1:
@@ -137,6 +238,6 @@ def _conflict(conflicts: list[tuple[Manager, Path]]) -> errors.ApiError:
         lines = []
         for shown in sorted({str(manager) for manager, _ in conflicts}):
             lines.append(f"conflicts with {shown}:")
-            lines += [f"- {''.join(path)}" for manager, path in conflicts if str(manager) == shown]
+            lines += [f"- {fieldsets.shown(path)}" for manager, path in conflicts if str(manager) == shown]
         message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
     return errors.ApiError(409, "Conflict", message, details={"causes": causes})

@@ -5,7 +5,8 @@ its name, any other list (the metrics of an HPA among them) is replaced. That is
 """
 
 import copy
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hpad.lab.cluster import errors
@@ -40,7 +41,8 @@ def apply(media_type: str, target: Any, patch: Any) -> Any:
         raise errors.unsupported_media_type(ACCEPTED)
     if not isinstance(patch, Mapping):
         raise errors.bad_request("the patch must be a JSON object")
-    return _merge(target, patch, by_key=media_type != MERGE)
+    merged = _merge(target, patch, by_key=media_type != MERGE)
+    return _ordered(merged, target, patch) if media_type == STRATEGIC else merged
 
 
 def _merge(target: Any, patch: Any, *, by_key: bool, name: str = "") -> Any:
@@ -55,6 +57,8 @@ def _merge(target: Any, patch: Any, *, by_key: bool, name: str = "") -> Any:
 
 def _merge_objects(target: Mapping[str, Any], patch: Mapping[str, Any], *, by_key: bool) -> dict[str, Any]:
     result = dict(target)
+    if by_key and patch.get("$patch") not in (None, "replace", "merge", "delete"):
+        raise errors.unexplained(f"unknown patch type: {patch['$patch']} in map: {dict(patch)}")
     if by_key and patch.get("$patch") == "replace":
         result = {}
     for name, value in patch.items():
@@ -85,6 +89,35 @@ def _merge_lists(target: list[Any], patch: list[Any], key: str) -> list[Any]:
     return list(merged.values())
 
 
+def _ordered(merged: Any, live: Any, patch: Any, name: str = "") -> Any:
+    """With lists in the order of a strategic merge: that of the patch, the rest by its place in what there is."""
+    if isinstance(merged, Mapping) and isinstance(patch, Mapping):
+        before = live if isinstance(live, Mapping) else {}
+        asked = {key: patch.get(key, patch.get(f"$setElementOrder/{key}")) for key in merged}
+        return {key: _ordered(each, before.get(key), asked[key], key) for key, each in merged.items()}
+    key = merge_key(name, merged) if isinstance(merged, list) and isinstance(patch, list) else None
+    if key is None or not isinstance(live, list):
+        return merged
+    wanted, places = _places(patch, key), _places(live, key)
+    ours = sorted((each for each in merged if each[key] in wanted), key=lambda each: wanted[each[key]])
+    theirs = sorted((each for each in merged if each[key] not in wanted), key=lambda each: places[each[key]])
+    return list(_interleaved(theirs, ours, key, places))
+
+
+def _places(elements: list[Any], key: str) -> dict[Any, int]:
+    return {each[key]: place for place, each in enumerate(elements) if isinstance(each, Mapping) and key in each}
+
+
+def _interleaved(theirs: list[Any], ours: list[Any], key: str, places: Mapping[Any, int]) -> Iterator[Any]:
+    """Both in their own order; one of theirs goes before one of ours that follows it where both are known."""
+    left, right = deque(theirs), deque(ours)
+    while left and right:
+        first, second = places.get(left[0][key]), places.get(right[0][key])
+        is_before = first is not None and second is not None and first < second
+        yield left.popleft() if is_before else right.popleft()
+    yield from (*left, *right)
+
+
 def _json_patch(document: Any, operations: Any) -> Any:
     if not isinstance(operations, list):
         raise errors.bad_request("a JSON patch must be a list of operations")
@@ -93,7 +126,7 @@ def _json_patch(document: Any, operations: Any) -> Any:
         try:
             _operate(holder, operation)
         except (KeyError, IndexError, TypeError, ValueError) as problem:
-            message = f"the server rejected our request due to an error in our request: {operation}"
+            message = "the server rejected our request due to an error in our request"
             raise errors.ApiError(422, "Invalid", message, details={}) from problem
     return holder[""]
 
@@ -107,9 +140,9 @@ def _operate(holder: dict[str, Any], operation: Mapping[str, Any]) -> None:
         _remove(holder, path)
     elif name == "replace":
         _remove(holder, path)
-        _add(holder, path, operation["value"])
+        _add(holder, path, operation.get("value"))
     elif name == "add":
-        _add(holder, path, operation["value"])
+        _add(holder, path, operation.get("value"))
     elif name in ("move", "copy"):
         value = copy.deepcopy(_value_at(holder, operation["from"]))
         if name == "move":
@@ -121,6 +154,8 @@ def _operate(holder: dict[str, Any], operation: Mapping[str, Any]) -> None:
 
 def _walk(holder: Any, path: str) -> tuple[Any, str]:
     """The container that holds the last segment of a JSON pointer, and that segment."""
+    if path and not path.startswith("/"):
+        raise ValueError(path)
     *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
     for part in parents:
         holder = holder[int(part)] if isinstance(holder, list) else holder[part]

@@ -1,102 +1,26 @@
 """Reads the protobuf bodies that kubectl's typed clients send (`kubectl autoscale`, `kubectl create`).
 
-Field numbers are those of generated.proto in k8s.io/api/{autoscaling,apps,core} and of the apimachinery's metav1. What
-a command line cannot say (status, owner references, managed fields) is left out.
+Which field has which number `schemas` knows, as the generated.proto files of Kubernetes have them.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import base64
+import functools
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from hpad.lab.cluster import errors
+from hpad.lab.cluster import errors, schemas
 from hpad.lab.cluster.resources import Object
+from hpad.lab.cluster.schemas import Field, Schema, Type
 
-MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-_MAGIC = b"k8s\x00"
-
-_Schema = Mapping[int, tuple[str, Any]]
-"""Field number to JSON name and type: a schema, "text", "int", "nonzero", "quantity", "map",
-"int-or-text", or a list of one of these."""
-
-_QUANTITY: _Schema = {1: ("string", "text")}
-_EITHER: _Schema = {1: ("isText", "int"), 2: ("int", "int"), 3: ("text", "text")}
-_ENTRY: _Schema = {1: ("key", "text"), 2: ("value", "text")}
-_METADATA: _Schema = {
-    1: ("name", "text"),
-    2: ("generateName", "text"),
-    3: ("namespace", "text"),
-    5: ("uid", "text"),
-    6: ("resourceVersion", "text"),
-    11: ("labels", "map"),
-    12: ("annotations", "map"),
-}
-_REFERENCE: _Schema = {1: ("kind", "text"), 2: ("name", "text"), 3: ("apiVersion", "text")}
-_EXPRESSION: _Schema = {1: ("key", "text"), 2: ("operator", "text"), 3: ("values", ["text"])}
-_SELECTOR: _Schema = {1: ("matchLabels", "map"), 2: ("matchExpressions", [_EXPRESSION])}
-_IDENTIFIER: _Schema = {1: ("name", "text"), 2: ("selector", _SELECTOR)}
-_TARGET: _Schema = {
-    1: ("type", "text"),
-    2: ("value", "quantity"),
-    3: ("averageValue", "quantity"),
-    4: ("averageUtilization", "int"),
-}
-_OBJECT: _Schema = {1: ("describedObject", _REFERENCE), 2: ("target", _TARGET), 3: ("metric", _IDENTIFIER)}
-_NAMED: _Schema = {1: ("metric", _IDENTIFIER), 2: ("target", _TARGET)}
-_RESOURCE: _Schema = {1: ("name", "text"), 2: ("target", _TARGET)}
-_CONTAINER: _Schema = {**_RESOURCE, 3: ("container", "text")}
-_METRIC: _Schema = {
-    1: ("type", "text"),
-    2: ("object", _OBJECT),
-    3: ("pods", _NAMED),
-    4: ("resource", _RESOURCE),
-    5: ("external", _NAMED),
-    7: ("containerResource", _CONTAINER),
-}
-_POLICY: _Schema = {1: ("type", "text"), 2: ("value", "int"), 3: ("periodSeconds", "int")}
-_RULES: _Schema = {
-    1: ("selectPolicy", "text"),
-    2: ("policies", [_POLICY]),
-    3: ("stabilizationWindowSeconds", "int"),
-    4: ("tolerance", "quantity"),
-}
-_BEHAVIOR: _Schema = {1: ("scaleUp", _RULES), 2: ("scaleDown", _RULES)}
-_SPEC: _Schema = {1: ("scaleTargetRef", _REFERENCE), 2: ("minReplicas", "int"), 3: ("maxReplicas", "int")}
-_V2: _Schema = {**_SPEC, 4: ("metrics", [_METRIC]), 5: ("behavior", _BEHAVIOR)}
-_V1: _Schema = {**_SPEC, 4: ("targetCPUUtilizationPercentage", "int")}
-_PORT: _Schema = {1: ("name", "text"), 2: ("hostPort", "nonzero"), 3: ("containerPort", "int"), 4: ("protocol", "text")}
-_VARIABLE: _Schema = {1: ("name", "text"), 2: ("value", "text")}
-_CONTAINER_SPEC: _Schema = {
-    1: ("name", "text"),
-    2: ("image", "text"),
-    3: ("command", ["text"]),
-    4: ("args", ["text"]),
-    6: ("ports", [_PORT]),
-    7: ("env", [_VARIABLE]),
-}
-_TEMPLATE: _Schema = {1: ("metadata", _METADATA), 2: ("spec", {2: ("containers", [_CONTAINER_SPEC])})}
-_DEPLOYMENT: _Schema = {1: ("replicas", "int"), 2: ("selector", _SELECTOR), 3: ("template", _TEMPLATE)}
-_SERVICE_PORT: _Schema = {
-    1: ("name", "text"),
-    2: ("protocol", "text"),
-    3: ("port", "int"),
-    4: ("targetPort", "int-or-text"),
-    5: ("nodePort", "nonzero"),
-}
-_SERVICE: _Schema = {
-    1: ("ports", [_SERVICE_PORT]),
-    2: ("selector", "map"),
-    3: ("clusterIP", "text"),
-    4: ("type", "text"),
-    10: ("externalName", "text"),
-}
-_KNOWN: Mapping[tuple[str, str], _Schema] = {
-    ("autoscaling/v1", "HorizontalPodAutoscaler"): {1: ("metadata", _METADATA), 2: ("spec", _V1)},
-    ("autoscaling/v2", "HorizontalPodAutoscaler"): {1: ("metadata", _METADATA), 2: ("spec", _V2)},
-    ("apps/v1", "Deployment"): {1: ("metadata", _METADATA), 2: ("spec", _DEPLOYMENT)},
-    ("v1", "ConfigMap"): {1: ("metadata", _METADATA), 2: ("data", "map")},
-    ("v1", "Namespace"): {1: ("metadata", _METADATA)},
-    ("v1", "Service"): {1: ("metadata", _METADATA), 2: ("spec", _SERVICE)},
-}
-_TYPE_META: _Schema = {1: ("apiVersion", "text"), 2: ("kind", "text")}
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+_MAGIC: Final = b"k8s\x00"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTHING: Final = object()
+_Numbers = dict[int, Any]
+"""By the number of a field its name and what is known of it, or the numbers of a message that JSON does not show."""
 
 
 def decode(raw: bytes) -> Object:
@@ -105,60 +29,137 @@ def decode(raw: bytes) -> Object:
         raise errors.bad_request("the body is not in the Kubernetes protobuf format")
     try:
         envelope = dict(_fields(raw[len(_MAGIC) :]))
-        header = _message(_TYPE_META, envelope[1])
-        schema = _KNOWN.get((header.get("apiVersion", ""), header.get("kind", "")))
+        told = {number: value.decode() for number, value in _fields(envelope[1])}
+        header = {"apiVersion": told.get(1, ""), "kind": told.get(2, "")}
+        schema = schemas.of_kind(header["apiVersion"], header["kind"])
         if schema is None:
             raise errors.unsupported_media_type(("application/json", "application/yaml"))
-        return {**header, **_message(schema, envelope[2])}
-    except (KeyError, IndexError, TypeError, UnicodeDecodeError) as problem:
+        return {**header, **_message(schema, envelope.get(2, b""))}
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, struct.error) as problem:
         raise errors.bad_request(f"the protobuf body cannot be read: {problem}") from problem
 
 
-def _message(schema: _Schema, raw: bytes) -> Object:
-    found: Object = {}
-    for number, value in _fields(raw):
-        name, kind = schema.get(number, ("", None))
-        if kind is None:
-            continue
-        if isinstance(kind, list):
-            found.setdefault(name, []).append(_value(kind[0], value))
-        elif kind == "map":
-            entry = _message(_ENTRY, value)
-            found.setdefault(name, {})[entry.get("key", "")] = entry.get("value", "")
-        elif (read := _value(kind, value)) != "" and (kind, read) != ("nonzero", 0):  # Go writes what JSON omits
-            found[name] = read
+@functools.cache
+def _numbers(name: str) -> _Numbers:
+    found: _Numbers = {}
+    for field, each in schemas.EVERYTHING[name].fields.items():
+        *around, last = each.flags.get("n", "0").split(".")
+        level = found
+        for number in around:
+            level = level.setdefault(int(number), {})
+        level[int(last)] = (field, each)
     return found
 
 
-def _value(kind: Any, value: Any) -> Any:
-    if kind in ("int", "nonzero"):
-        return value - (1 << 64) if value >= 1 << 63 else value
-    if kind == "text":
-        return value.decode()
-    if kind == "quantity":
-        return _message(_QUANTITY, value).get("string", "0")
-    if kind == "int-or-text":
-        either = _message(_EITHER, value)
-        return either.get("text", "") if either.get("isText") else either.get("int", 0)
-    return _message(kind, value)
+def _message(schema: Schema, raw: bytes) -> Object:
+    found: Object = {}
+    _read_into(found, _numbers(schema.name), raw)
+    return found
+
+
+def _read_into(found: Object, numbers: _Numbers, raw: bytes) -> None:
+    for number, value in _fields(raw):
+        known = numbers.get(number)
+        if isinstance(known, dict):
+            _read_into(found, known, value)
+        elif known is not None:
+            name, field = known
+            _set(found, name, field, value)
+
+
+def _set(found: Object, name: str, field: Field, raw: Any) -> None:
+    around, element = field.type.around, field.type.element
+    if around.startswith("[]"):
+        found.setdefault(name, []).append(_value(element, raw))
+    elif around:
+        key, value = _entry(element, raw)
+        found.setdefault(name, {})[key] = value
+    else:
+        value = _value(field.type, raw)
+        says_nothing = value is _NOTHING or value == "" or ("omit" in field.flags and not value)
+        if not says_nothing:  # Go writes what JSON omits
+            found[name] = value
+
+
+def _entry(kind: Type, raw: bytes) -> tuple[str, Any]:
+    parts = dict(_fields(raw))
+    value = parts.get(2, 0 if kind.name in ("int32", "int64", "boolean") else b"")
+    return parts.get(1, b"").decode(), _value(kind, value)
+
+
+def _value(kind: Type, raw: Any) -> Any:
+    if kind.around:  # a list in a map is a message with one repeated field
+        return [_value(kind.element, each) for _, each in _fields(raw)]
+    if kind.name in _READERS:
+        return _READERS[kind.name](raw)
+    return _message(schemas.EVERYTHING[kind.name], raw)
+
+
+def _signed(raw: int) -> int:
+    return raw - (1 << 64) if raw >= 1 << 63 else raw
+
+
+def _quantity(raw: bytes) -> str:
+    return bytes(dict(_fields(raw)).get(1, b"0")).decode()
+
+
+def _either(raw: bytes) -> int | str:
+    """An IntOrString: which one, the number, the text."""
+    parts = dict(_fields(raw))
+    return bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(parts.get(2, 0))
+
+
+def _moment(raw: bytes, timespec: str) -> Any:
+    """RFC 3339; nothing for the time that stands for none."""
+    parts = dict(_fields(raw))
+    if not parts:
+        return _NOTHING
+    moment = _EPOCH + timedelta(seconds=_signed(parts.get(1, 0)), microseconds=parts.get(2, 0) // 1000)
+    return moment.replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
+
+
+def _json(raw: bytes) -> Any:
+    """What is JSON inside: any content, in its first field."""
+    text = dict(_fields(raw)).get(1)
+    return json.loads(text) if text else _NOTHING
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "string": bytes.decode,
+    "bytes": lambda raw: base64.b64encode(raw).decode(),
+    "boolean": bool,
+    "int32": _signed,
+    "int64": _signed,
+    "double": lambda raw: struct.unpack("<d", raw)[0],
+    "pkg.api.resource.Quantity": _quantity,
+    "pkg.util.intstr.IntOrString": _either,
+    "meta.v1.Time": functools.partial(_moment, timespec="seconds"),
+    "meta.v1.MicroTime": functools.partial(_moment, timespec="microseconds"),
+    "meta.v1.FieldsV1": _json,
+    "pkg.runtime.RawExtension": _json,
+    "apiextensions.v1.JSON": _json,
+}
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, Any]]:
-    """Field numbers with their raw values: numbers for varints, bytes for what has a length."""
+    """Field numbers with their raw values: numbers for varints, bytes for what has a length or is fixed."""
     at = 0
     while at < len(raw):
         tag, at = _varint(raw, at)
         if tag & 7 == 0:
             value, at = _varint(raw, at)
             yield tag >> 3, value
-        elif tag & 7 == 2:
+            continue
+        if tag & 7 == 2:
             length, at = _varint(raw, at)
-            if at + length > len(raw):
-                raise IndexError("it ends too early")
-            yield tag >> 3, raw[at : at + length]
-            at += length
+        elif tag & 7 == 1:
+            length = 8
         else:
             raise TypeError(f"wire type {tag & 7}")
+        if at + length > len(raw):
+            raise IndexError("it ends too early")
+        yield tag >> 3, raw[at : at + length]
+        at += length
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:

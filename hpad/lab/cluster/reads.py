@@ -1,16 +1,18 @@
 """Lists: selectors, paging and the resourceVersion rules of the API's list call."""
 
 import base64
-import binascii
 import json
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpad.lab.cluster import admission, errors, paths, selectors
-from hpad.lab.cluster.resources import Object
+from hpad.lab.cluster import admission, errors, gojson, options, paths, revisions, selectors
+from hpad.lab.cluster.resources import EVENTS, Object
 from hpad.lab.cluster.store import Store, key_of
 
 Query = Mapping[str, str]
+_VERSION = "meta.k8s.io/v1"
+_BASE64 = frozenset(string.ascii_letters + string.digits + "-_")
 
 _CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
@@ -35,18 +37,6 @@ def predicate(address: paths.Address, query: Query) -> selectors.Predicate:
     return lambda obj: by_label(obj) and by_field(obj)
 
 
-def read_revision(text: str) -> int | None:
-    """A resourceVersion of a query; None when empty. Raises ApiError 400 for anything but digits."""
-    if not text:
-        return None
-    if not text.isdecimal():
-        raise errors.bad_request(
-            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
-            f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
-    return int(text)
-
-
 def whole_number(text: str) -> int:
     """A number of a query; raises ApiError 400 for anything else."""
     if not text.lstrip("-").isdecimal():
@@ -54,10 +44,18 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def check_not_ahead(store: Store, query: Query) -> None:
+    """Raises ApiError 504 for the read of one object at a revision that is still to come."""
+    revision = revisions.of_read(query.get("resourceVersion", ""))
+    if revision > store.revision:
+        raise errors.too_large_version(revision, store.revision)
+
+
 def page(store: Store, address: paths.Address, query: Query) -> Page:
     """One page of a list; raises ApiError 400, 410, 422 or 504 as the API server does."""
-    limit = _limit(query)
-    revision, start = _revision_and_start(store, query)
+    options.check_list(query)
+    limit = _limit(address, query)
+    revision, start = _revision_and_start(store, address, query)
     at = store.revision if revision is None or revision < 0 else revision
     if at == store.revision:
         objects = store.objects(address.resource, address.namespace)
@@ -67,7 +65,7 @@ def page(store: Store, address: paths.Address, query: Query) -> Page:
     objects = [obj for obj in objects if wanted(obj) and "/".join(key_of(obj)) > start]
     metadata: dict[str, object] = {"resourceVersion": str(at)}
     if limit and len(objects) > limit:
-        metadata["continue"] = _token(at, objects[limit - 1])
+        metadata["continue"] = _token(address, at, objects[limit - 1])
         if not query.get("labelSelector") and not query.get("fieldSelector"):
             metadata["remainingItemCount"] = len(objects) - limit
         objects = objects[:limit]
@@ -85,19 +83,17 @@ def render(address: paths.Address, found: Page) -> Object:
     }
 
 
-def _limit(query: Query) -> int:
-    return max(0, whole_number(query.get("limit") or "0"))
+def _limit(address: paths.Address, query: Query) -> int:
+    """How many objects are wanted, 0 for all: lists from the server's cache, which holds no events, are whole."""
+    limit = max(0, whole_number(query.get("limit") or "0"))
+    return 0 if query.get("resourceVersion") == "0" and address.resource != EVENTS else limit
 
 
-def _revision_and_start(store: Store, query: Query) -> tuple[int | None, str]:
+def _revision_and_start(store: Store, address: paths.Address, query: Query) -> tuple[int | None, str]:
     """Which revision to read (None: the newest) and the key after which to start."""
     if query.get("continue"):
-        return _read_token(query["continue"])
-    revision, match = read_revision(query.get("resourceVersion", "")), query.get("resourceVersionMatch", "")
-    if match and revision is None:
-        hint = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-        cause = errors.Cause("resourceVersionMatch", "FieldValueForbidden", hint)
-        raise errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
+        return _read_token(address, query["continue"])
+    revision, match = revisions.of_list(query.get("resourceVersion", "")), query.get(options.MATCH, "")
     if revision is not None and revision > store.revision:
         raise errors.too_large_version(revision, store.revision)
     return (revision if match == "Exact" else None), ""
@@ -108,13 +104,18 @@ def _at(store: Store, address: paths.Address, revision: int, start: str) -> list
         return store.objects_at(address.resource, revision, address.namespace)
     except errors.ApiError:
         if start:
-            token = _encode({"v": "meta.k8s.io/v1", "rv": -1, "start": start})
+            rest = start if address.namespace is None else start.partition("/")[2]
+            token = _encode({"v": _VERSION, "rv": -1, "start": f"{rest}\0"})
             raise errors.expired(_CONTINUE_EXPIRED, **{"continue": token}) from None
         raise errors.expired("The resourceVersion for the provided list is too old.") from None
 
 
-def _token(revision: int, last: Object) -> str:
-    return _encode({"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(key_of(last))})
+def _token(address: paths.Address, revision: int, last: Object) -> str:
+    """Where the next page begins: after this key, which is that of the storage without what all keys begin with."""
+    namespace, name = key_of(last)
+    key = f"{namespace}/{name}" if address.namespace is None and namespace else name
+    slash = "" if address.resource == EVENTS else "/"  # of what is read past the cache
+    return _encode({"v": _VERSION, "rv": revision, "start": f"{slash}{key}\0"})
 
 
 def _encode(token: Mapping[str, object]) -> str:
@@ -122,9 +123,34 @@ def _encode(token: Mapping[str, object]) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _read_token(text: str) -> tuple[int, str]:
+def _read_token(address: paths.Address, text: str) -> tuple[int, str]:
+    """The revision and the key after which to start; raises ApiError 400."""
     try:
-        token = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        return int(token["rv"]), str(token["start"])
-    except (ValueError, KeyError, TypeError, binascii.Error) as problem:
-        raise errors.bad_request("invalid continue token: continue key is not valid") from problem
+        token = gojson.loads(_from_base64(text))
+    except gojson.SyntaxFault as problem:
+        raise _bad_token(str(problem)) from None
+    if not isinstance(token, dict) or not isinstance(token.get("v", ""), str):
+        kind = gojson.kind_of(token.get("v") if isinstance(token, dict) else token)
+        raise _bad_token(f"json: cannot unmarshal {kind} into Go struct field continueToken.v of type string")
+    version, revision, start = token.get("v", ""), token.get("rv", 0), token.get("start", "")
+    if version != _VERSION:
+        raise _bad_token(f"server does not recognize this encoded version {version}")
+    if not isinstance(revision, int) or revision == 0:
+        raise _bad_token(f"incorrect encoded start resourceVersion (version {_VERSION})")
+    if not isinstance(start, str) or not start:
+        raise _bad_token(f"encoded start key empty (version {_VERSION})")
+    key = start.lstrip("/").rstrip("\0")
+    return revision, key if address.namespace is None else f"{address.namespace}/{key}"
+
+
+def _from_base64(text: str) -> bytes:
+    wrong = next((place for place, sign in enumerate(text) if sign not in _BASE64), None)
+    if wrong is None and len(text) % 4 == 1:
+        wrong = len(text) - 1
+    if wrong is not None:
+        raise _bad_token(f"illegal base64 data at input byte {wrong}")
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _bad_token(why: str) -> errors.ApiError:
+    return errors.bad_request(f"invalid continue token: continue key is not valid: {why}")

@@ -1,13 +1,18 @@
 """The kinds that the embedded cluster serves, and how a test adds its own."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Final
 
 Object = dict[str, Any]
 """A Kubernetes object as plain JSON."""
 
-WRITES = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+WRITES: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+CUSTOM_ORDER: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+"""The verbs of a kind that a CustomResourceDefinition brings, in the order in which discovery has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +31,10 @@ class ScalePaths:
 class Resource:
     """One resource of the API: `str()` of it is `deployments.apps`, or `pods` in the core group.
 
-    `versions` has the preferred one, in which objects are stored, first. `has_generation` is False for
-    kinds whose objects carry no metadata.generation (HPAs among them). `virtual` ones are computed.
+    `versions` has the preferred one, in which objects are stored, first; `stored_as` names another apiVersion for that.
+    `has_generation` is False for kinds whose objects carry no metadata.generation (HPAs among them). `virtual` ones
+    are computed. `subresources` are those beside `status` and `scale`. `schema` is the OpenAPI v3 schema of a custom
+    kind, as far as `customs` reads it.
     """
 
     group: str
@@ -42,9 +49,20 @@ class Resource:
     has_generation: bool = True
     verbs: tuple[str, ...] = WRITES
     virtual: bool = False
+    subresources: tuple[str, ...] = ()
+    stored_as: str = ""
+    is_shown_when_deleted: bool = False
+    schema: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def __eq__(self, other: object) -> bool:
+        """Objects stay those of a resource, whatever becomes of its versions and names."""
+        return isinstance(other, Resource) and (self.group, self.plural) == (other.group, other.plural)
+
+    def __hash__(self) -> int:
+        return hash((self.group, self.plural))
 
     @property
     def is_custom(self) -> bool:
@@ -52,97 +70,99 @@ class Resource:
         return "." in self.group and not self.group.endswith(".k8s.io")
 
     @property
+    def is_measured(self) -> bool:
+        """Whether its objects are made up when they are read."""
+        return self.virtual and "get" in self.verbs
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether there are objects of it: a review is only asked, and answered."""
+        return {"get", "create"} <= set(self.verbs)
+
+    @property
     def api_version(self) -> str:
         """The apiVersion objects are stored in, e.g. `apps/v1`."""
         return self.group_version(self.versions[0])
+
+    @property
+    def storage_version_hash(self) -> str:
+        """What discovery tells of the version in storage: eight bytes of SHA-256 of group/version/kind."""
+        stored = self.stored_as or f"{self.group}/{self.versions[0]}"
+        return base64.b64encode(hashlib.sha256(f"{stored}/{self.kind}".encode()).digest()[:8]).decode()
 
     def group_version(self, version: str) -> str:
         """`apps/v1`, or `v1` in the core group; an apiVersion of another group stays."""
         return f"{self.group}/{version}" if self.group and "/" not in version else version
 
 
-PODS = Resource("", ("v1",), "pods", "Pod", short_names=("po",), categories=("all",))
-NAMESPACES = Resource(
-    "",
-    ("v1",),
-    "namespaces",
-    "Namespace",
-    namespaced=False,
-    short_names=("ns",),
-    has_generation=False,
-    verbs=tuple(verb for verb in WRITES if verb != "deletecollection"),
-)
-REPLICATION_CONTROLLERS = Resource(
-    "",
-    ("v1",),
-    "replicationcontrollers",
-    "ReplicationController",
-    short_names=("rc",),
-    categories=("all",),
-    scale=ScalePaths(),
-)
-DEPLOYMENTS = Resource(
-    "apps",
-    ("v1",),
-    "deployments",
-    "Deployment",
-    short_names=("deploy",),
-    categories=("all",),
-    scale=ScalePaths(),
-)
-REPLICA_SETS = Resource(
-    "apps", ("v1",), "replicasets", "ReplicaSet", short_names=("rs",), categories=("all",), scale=ScalePaths()
-)
-STATEFUL_SETS = Resource(
-    "apps",
-    ("v1",),
-    "statefulsets",
-    "StatefulSet",
-    short_names=("sts",),
-    categories=("all",),
-    scale=ScalePaths(),
-)
-HPAS = Resource(
-    "autoscaling",
-    ("v2", "v1"),
-    "horizontalpodautoscalers",
-    "HorizontalPodAutoscaler",
-    short_names=("hpa",),
-    categories=("all",),
-    has_generation=False,
-)
-EVENTS = Resource("", ("v1",), "events", "Event", short_names=("ev",), has_status=False, has_generation=False)
-EVENTS_V1 = "events.k8s.io/v1"
-NEWER_EVENTS = Resource(
-    "events.k8s.io", ("v1",), "events", "Event", short_names=("ev",), has_status=False, has_generation=False
-)
-"""Events under other names of their fields: a way to EVENTS, nothing is stored as these."""
-POD_METRICS = Resource(
-    "metrics.k8s.io",
-    ("v1beta1",),
-    "pods",
-    "PodMetrics",
-    has_status=False,
-    verbs=("get", "list"),
-    virtual=True,
-)
+def _read() -> Iterator[Resource]:
+    """The built-in kinds, as `kinds.txt` has them."""
+    group: str = ""
+    versions: tuple[str, ...] = ()
+    for line in (files("hpad.lab.cluster") / "kinds.txt").read_text("utf-8").splitlines():
+        words = line.partition("#")[0].split()
+        if words[:1] == ["group"]:
+            group, versions = "" if words[1] == "core" else words[1], tuple(words[2].split(","))
+        elif words:
+            yield _kind(group, versions, words)
 
-BUILT_IN = (
-    PODS,
-    NAMESPACES,
-    REPLICATION_CONTROLLERS,
-    Resource("", ("v1",), "configmaps", "ConfigMap", short_names=("cm",), has_status=False),
-    EVENTS,
-    Resource("", ("v1",), "services", "Service", short_names=("svc",), categories=("all",)),
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    Resource("apps", ("v1",), "daemonsets", "DaemonSet", short_names=("ds",), categories=("all",)),
-    HPAS,
-    Resource("coordination.k8s.io", ("v1",), "leases", "Lease", has_status=False, has_generation=False),
-    NEWER_EVENTS,
-    POD_METRICS,
-)
+
+def _kind(group: str, versions: tuple[str, ...], words: list[str]) -> Resource:
+    plural, kind, scope, *more = words
+    options = dict(word.partition("=")[::2] for word in more)
+    listed = {name: tuple(filter(None, options.get(name, "").split(","))) for name in ("verbs", "short", "in", "sub")}
+    return Resource(
+        group,
+        versions,
+        plural,
+        kind,
+        namespaced=scope == "namespaced",
+        short_names=listed["short"],
+        categories=listed["in"],
+        has_status="status" in listed["sub"],
+        scale=ScalePaths() if "scale" in listed["sub"] else None,
+        has_generation="generation" in options,
+        verbs=listed["verbs"] or WRITES,
+        subresources=tuple(name for name in listed["sub"] if name not in ("status", "scale")),
+        stored_as=options.get("stored", ""),
+        is_shown_when_deleted="shown" in options,
+    )
+
+
+_DEFAULT: Final = {(each.group, each.plural): each for each in _read()}
+PODS: Final = _DEFAULT["", "pods"]
+NAMESPACES: Final = _DEFAULT["", "namespaces"]
+REPLICATION_CONTROLLERS: Final = _DEFAULT["", "replicationcontrollers"]
+DEPLOYMENTS: Final = _DEFAULT["apps", "deployments"]
+REPLICA_SETS: Final = _DEFAULT["apps", "replicasets"]
+STATEFUL_SETS: Final = _DEFAULT["apps", "statefulsets"]
+HPAS: Final = _DEFAULT["autoscaling", "horizontalpodautoscalers"]
+EVENTS: Final = _DEFAULT["", "events"]
+EVENTS_V1: Final = "events.k8s.io/v1"
+DEFINITIONS: Final = _DEFAULT["apiextensions.k8s.io", "customresourcedefinitions"]
+API_SERVICES: Final = _DEFAULT["apiregistration.k8s.io", "apiservices"]
+NEWER_EVENTS: Final = _DEFAULT["events.k8s.io", "events"]
+"""Events under other names of their fields: a way to EVENTS, nothing is stored as these."""
+
+
+def _measured(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return Resource(
+        "metrics.k8s.io",
+        ("v1beta1",),
+        plural,
+        kind,
+        namespaced=namespaced,
+        has_status=False,
+        has_generation=False,
+        verbs=("get", "list"),
+        virtual=True,
+    )
+
+
+NODE_METRICS: Final = _measured("nodes", "NodeMetrics", namespaced=False)
+POD_METRICS: Final = _measured("pods", "PodMetrics", namespaced=True)
+
+BUILT_IN: Final = (*_DEFAULT.values(), NODE_METRICS, POD_METRICS)
 
 
 def stored(resource: Resource, version: str) -> tuple[Resource, str]:
@@ -155,6 +175,7 @@ class Registry:
 
     def __init__(self, resources: Iterable[Resource] = BUILT_IN) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}
+        self._groups: dict[str, list[str]] = {}
         for resource in resources:
             self.add(resource)
 
@@ -162,6 +183,12 @@ class Registry:
         """Serve one more kind; an entry with the same group, version and plural is replaced."""
         for version in resource.versions:
             self._served[resource.group, version, resource.plural] = resource
+        self._groups = {}
+
+    def remove(self, group: str, plural: str) -> None:
+        """Serve a kind no longer, in none of its versions."""
+        self._served = {key: each for key, each in self._served.items() if (key[0], key[2]) != (group, plural)}
+        self._groups = {}
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._served.get((group, version, plural))
@@ -178,10 +205,10 @@ class Registry:
         return (r for (g, v, _), r in self._served.items() if (g, v) == (group, version))
 
     def groups(self) -> dict[str, list[str]]:
-        """Each group with its versions, the preferred one first; the core group is `""`."""
-        found: dict[str, list[str]] = {}
-        for group, version, _ in self._served:
-            versions = found.setdefault(group, [])
-            if version not in versions:
-                versions.append(version)
-        return found
+        """Each group with its versions, the preferred one first; the core group is `""`, computed ones come last."""
+        if not self._groups:
+            for (group, version, _), _ in sorted(self._served.items(), key=lambda entry: entry[1].is_measured):
+                versions = self._groups.setdefault(group, [])
+                if version not in versions:
+                    versions.append(version)
+        return self._groups

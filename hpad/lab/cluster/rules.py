@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpad.lab.cluster import errors
+from hpad.lab.cluster import customs, errors, rbac, rbac_checks, revisions
 from hpad.lab.cluster.resources import EVENTS, Object, Resource
 
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -24,19 +24,36 @@ def causes(resource: Resource, obj: Object) -> Iterator[errors.Cause]:
         yield from _config_map(obj)
     elif resource == EVENTS:
         yield from _event(obj)
+    elif resource.group == rbac.GROUP:
+        yield from rbac_checks.causes(obj)
+    elif resource.schema is not None:
+        yield from customs.causes(resource.schema, obj)
 
 
 def names_itself(resource: Resource) -> bool:
-    """Whether objects of this kind may have any name: the server never looks at those of events."""
-    return resource == EVENTS
+    """Whether objects of this kind have names of their own sort: any for events, with colons for roles."""
+    return resource == EVENTS or resource.group == rbac.GROUP
 
 
 def check_version(resource: Resource, metadata: Mapping[str, Any], name: str) -> None:
     """Raises ApiError 422 for a PUT without a resourceVersion where the kind wants one (Leases, custom kinds)."""
     wanted = resource.kind == "Lease" or resource.is_custom
-    if wanted and not metadata.get("resourceVersion"):
+    if wanted and not revisions.of_object(metadata.get("resourceVersion")):
         cause = errors.wrong("metadata.resourceVersion", 0, "must be specified for an update")
         raise errors.invalid(resource.plural, resource.group, name, [cause])
+
+
+def check_schema(resource: Resource, obj: Object) -> None:
+    """Raises ApiError 422 for an object of a custom kind that its schema does not have."""
+    found = list(customs.causes(resource.schema, obj)) if resource.schema is not None else []
+    if found:
+        raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], found)
+
+
+def check_unchanged(resource: Resource, obj: Object, old: Object) -> None:
+    """Raises ApiError 422 for a change of what can only be made anew."""
+    if resource in (rbac.ROLE_BINDINGS, rbac.CLUSTER_ROLE_BINDINGS):
+        rbac_checks.check_unchanged(obj, old, rbac.GROUP)
 
 
 def _config_map(obj: Object) -> Iterator[errors.Cause]:

@@ -48,6 +48,13 @@ def applied(resource: Resource, old: Object, body: Object) -> Object:
     return {**_with_value(old, paths.spec.strip(".").split("."), replicas), "metadata": held}
 
 
+def placed(resource: Resource, body: Object) -> Object:
+    """The part of an object that a Scale says something of."""
+    paths, replicas = _paths(resource, {"metadata": {"name": ""}}), (body.get("spec") or {}).get("replicas")
+    head = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return head if replicas is None else _with_value(head, paths.spec.strip(".").split("."), replicas)
+
+
 def _check_range(resource: Resource, name: str, replicas: int) -> None:
     if replicas > fixedwidth.MAX_INT32:
         what = f"json: cannot unmarshal number {replicas} into Go struct field ScaleSpec.spec.replicas of type int32"

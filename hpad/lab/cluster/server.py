@@ -6,33 +6,36 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from hpad import clock as clocks
 from hpad.lab.cluster import (
-    admission,
+    aggregation,
     answers,
+    attributes,
     bodies,
-    discovery,
+    documents,
     errors,
     faults,
+    gate,
     journal,
-    openapi,
-    openapi_v2,
+    options,
     ownership,
     patches,
+    patching,
     paths,
     podlogs,
     reads,
     reviews,
-    scale,
+    revisions,
     usage,
+    users,
     watches,
     writes,
 )
-from hpad.lab.cluster.resources import NAMESPACES, PODS, Object, Registry
+from hpad.lab.cluster.resources import PODS, Object, Registry
 from hpad.lab.cluster.store import Store, key_of
 
 _WRITING = ("create", "update", "patch", "delete", "deletecollection")
@@ -50,31 +53,48 @@ class Server:
     log: journal.Journal
     faults: faults.Faults
     clock: clocks.Clock
-    owners: ownership.Owners
     folder: Callable[[Object], Path | None]
+    gate: gate.Gate
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_route("*", "/{path:.*}", self.handle)
+        app.on_response_prepare.append(_as_the_original)
         return app
+
+    def release(self) -> None:
+        """End the watches, and whatever a fault holds up."""
+        self.faults.clear()
+        self.hub.drop()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; refusals become Status objects, whatever the verb."""
         address, verb = None, ""
         try:
+            user = self._admitted(request)
             address = paths.parse(self.registry, request.path)
             if address is not None:
-                watch = request.query.get("watch") in ("true", "1")
+                watch = attributes.is_true(request.query.get("watch"))
                 verb = paths.verb(request.method, address, watch=watch)
                 self.log.requests[verb, address.resource.plural, address.subresource] += 1
-            response = await self.faults.meet(request)
-            if response is None:
-                response = await self._answer(request, address, verb)
+            is_stream = verb == "watch" or (address is not None and address.subresource == "log")
+            async with asyncio.timeout(None if is_stream else options.seconds(request.query)):
+                response = await self.faults.meet(request)
+                if response is None:
+                    response = await self._answer(request, address, verb, user)
         except errors.ApiError as problem:
-            response = web.json_response(problem.status(), status=problem.code, headers=problem.headers)
+            response = _refusal(problem)
+        except TimeoutError:
+            response = _refusal(errors.timed_out())
         if address is not None and verb in _WRITING:
             self._note(request, address, verb, response.status)
         return response
+
+    def _admitted(self, request: web.Request) -> users.User:
+        """Who sends a request that may go on; raises ApiError 400, 401 or 403."""
+        certificate = request.transport.get_extra_info("peercert") if request.transport else None
+        what = attributes.of(request.method, request.path, request.query)
+        return self.gate.enter(request.headers, certificate, what)
 
     def _note(self, request: web.Request, address: paths.Address, verb: str, status: int) -> None:
         self.log.writes.append(
@@ -89,11 +109,17 @@ class Server:
             )
         )
 
-    async def _answer(self, request: web.Request, address: paths.Address | None, verb: str) -> web.StreamResponse:
-        if address is None and request.method == "POST" and tuple(request.path.split("/")[1:]) == reviews.PATH:
-            return web.json_response(reviews.answered(await request.json()), status=201)
+    async def _answer(
+        self, request: web.Request, address: paths.Address | None, verb: str, user: users.User
+    ) -> web.StreamResponse:
+        if refused := aggregation.refusal(self.store, self.registry, request.path):
+            return web.Response(status=503, text=refused)
         if address is None:
             return self._elsewhere(request)
+        if address.resource in reviews.KINDS:
+            reviewer, question = reviews.Reviewer(self.gate, self.clock), await self._body(request, address)
+            answer = reviewer.answer(address.resource, address.namespace or "", user, question.object)
+            return web.json_response(answer, status=201)
         if address.resource.virtual:
             return web.json_response(self.usage.answer(self.store, address, request.query))
         if verb == "watch":
@@ -109,38 +135,25 @@ class Server:
 
     def _form(self, request: web.Request, address: paths.Address) -> answers.Answers:
         form = answers.form(request.headers.get("Accept", ""))
-        return answers.Answers(address, form, request.query.get("includeObject", ""), self.clock.now())
+        return answers.Answers(address, form, request.query.get("includeObject", ""), self.clock.now)
 
     def _elsewhere(self, request: web.Request) -> web.StreamResponse:
         parts = [part for part in request.path.split("/") if part]
         if parts and parts[0] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
-        if parts[:2] == ["openapi", "v3"]:
-            document = openapi.answer(self.registry, parts[2:])
-            return _not_found_page() if document is None else web.json_response(document)
-        accept = request.headers.get("Accept", "")
-        if parts == ["openapi", "v2"] and openapi_v2.ASKED in accept:
-            return web.Response(body=openapi_v2.encoded(self.registry), headers={"Content-Type": openapi_v2.MEDIA_TYPE})
-        if parts == ["openapi", "v2"]:
-            return web.json_response(openapi_v2.document(self.registry))
-        aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
-        body = discovery.answer(self.registry, parts, aggregated=aggregated, host=request.host)
-        if body is None:
-            return _not_found_page()
-        is_aggregated = body.get("kind") == "APIGroupDiscoveryList"
-        headers = {"Content-Type": discovery.AGGREGATED if is_aggregated else "application/json"}
-        return web.Response(body=json.dumps(body).encode(), headers=headers)
+        return documents.response(self.registry, self.store, request)
 
     async def _watch(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         reads.predicate(address, request.query)  # a bad selector is refused before the stream begins
-        reads.read_revision(request.query.get("resourceVersion", ""))
+        options.check_watch(request.query)
+        revisions.of_read(request.query.get("resourceVersion", ""))
         reads.whole_number(request.query.get("timeoutSeconds") or "0")
         form = self._form(request, address)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
-        await response.prepare(request)
         first = True
         with contextlib.suppress(ConnectionResetError):  # the client has seen enough
+            await response.prepare(request)
             async with contextlib.aclosing(self.hub.events(address, request.path_qs, request.query)) as events:
                 async for event in events:
                     await self.hub.flowing.wait()
@@ -149,27 +162,26 @@ class Server:
             await response.write_eof()
         return response
 
-    def _writer(self, request: web.Request) -> writes.Writer:
-        return self.writer.rehearsing() if request.query.get("dryRun") == "All" else self.writer
+    def _writer(self, request: web.Request, address: paths.Address, applied: Object | None = None) -> writes.Writer:
+        """In the name of who asks, which is the fieldManager, else the program that the User-Agent names."""
+        query = request.query
+        name = query.get("fieldManager") or request.headers.get("User-Agent", "").partition("/")[0]
+        version = address.resource.group_version(address.version)
+        author = ownership.Author(name, version, applied, is_forced=attributes.is_true(query.get("force")))
+        writer = self.writer.by(author)
+        return writer.rehearsing() if query.get("dryRun") == "All" else writer
 
     async def _create(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
-        body = await self._object(request, address)
+        options.check_write("create", request.query)
+        body = await self._body(request, address)
         namespace = address.namespace or ("" if not address.resource.namespaced else "default")
-        warnings = bodies.field_warnings(address, body, request.query)
-        created = self._writer(request).create(address.resource, namespace, body)
-        self._own(request, address, None, created)
+        created = self._writer(request, address).create(address.resource, namespace, body.object)
         shown = self._form(request, address).one(created)
-        return web.json_response(shown, status=201, headers=warnings)
-
-    def _own(self, request: web.Request, address: paths.Address, old: Object | None, new: Object) -> None:
-        """Remember who wrote which fields, unless it was a rehearsal."""
-        if old is new or request.query.get("dryRun") or not ownership.are_kept(address.resource, address.subresource):
-            return
-        before = old and admission.present(address.resource, old, address.version)
-        after = admission.present(address.resource, new, address.version)
-        self.owners.wrote(_manager(request, address, ownership.UPDATE), before, after)
+        return web.json_response(shown, status=201, headers=body.warnings)
 
     async def _on_object(self, request: web.Request, address: paths.Address, verb: str) -> web.StreamResponse:
+        if verb in ("update", "patch"):
+            options.check_write(verb, request.query)
         if verb == "patch" and request.content_type == patches.APPLY:
             return await self._server_side_apply(request, address)
         obj = self.store.get(address.resource, address.namespace or "", address.name)
@@ -178,16 +190,16 @@ class Server:
         if address.subresource == "log":
             return await self._log(request, obj)
         if verb == "get":
+            reads.check_not_ahead(self.store, request.query)
             return (
                 self._shown(address, obj)
                 if address.subresource
                 else web.json_response(self._form(request, address).one(obj))
             )
-        body = await self._object(request, address) if verb == "update" else await self._patch(request)
+        raw = await request.read()
         old = self.store.get(address.resource, address.namespace or "", address.name)
-        new = self._changed(request, address, old, body)
-        self._own(request, address, old, new)
-        return self._shown(address, new)
+        new, warnings = self._changed(request, address, old, raw)
+        return self._shown(address, new, headers=warnings)
 
     async def _log(self, request: web.Request, pod: Object) -> web.StreamResponse:
         name, folder = podlogs.container(pod, request.query), self.folder(pod)
@@ -206,86 +218,69 @@ class Server:
         found = self.store.find(PODS, *key_of(pod))
         return found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
 
-    async def _patch(self, request: web.Request) -> Any:
-        return bodies.from_json(await request.read(), "the patch")
-
-    def _changed(self, request: web.Request, address: paths.Address, old: Object, body: Any) -> Object:
-        """PUT or PATCH done; raises ApiError."""
-        writer, resource = self._writer(request), address.resource
+    def _changed(
+        self, request: web.Request, address: paths.Address, old: Object, raw: bytes
+    ) -> tuple[Object, CIMultiDict[str]]:
+        """PUT or PATCH done, and the warnings about it; raises ApiError."""
+        writer, resource, sub = self._writer(request, address), address.resource, address.subresource
         if request.method == "PATCH":
-            return writer.patch(resource, old, address.version, request.content_type, body, address.subresource)
-        if address.subresource == "scale":
-            return writer.rescale(resource, old, body)
-        bodies.field_warnings(address, body, request.query)
-        return writer.update(resource, old, body, address.subresource)
+            live = writer.live(resource, old, address.version, sub)
+            body = patching.patched(request.content_type, raw, address, live, request.query)
+            return writer.patched(resource, old, body.object, sub), body.warnings
+        body = bodies.read(request.content_type, raw, address, request.query)
+        if sub == "scale":
+            return writer.rescale(resource, old, body.object), body.warnings
+        return writer.update(resource, old, body.object, sub), body.warnings
 
-    def _shown(self, address: paths.Address, obj: Object, status: int = 200) -> web.Response:
-        if address.subresource == "scale":
-            return web.json_response(scale.read(address.resource, obj), status=status)
-        return web.json_response(admission.present(address.resource, obj, address.version), status=status)
+    def _shown(
+        self, address: paths.Address, obj: Object, status: int = 200, headers: CIMultiDict[str] | None = None
+    ) -> web.Response:
+        return web.json_response(
+            self.writer.live(address.resource, obj, address.version, address.subresource),
+            status=status,
+            headers=headers,
+        )
 
     async def _server_side_apply(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         """Merge, and take away what the same manager applied before; created when it is not there."""
-        patch = bodies.applied(await request.read(), address)
-        writer, manager = self._writer(request), _manager(request, address, ownership.APPLY)
+        options.check_apply(request.query)
+        patch = patching.applied(await request.read(), address)
+        writer = self._writer(request, address, patch)
         obj = self.store.find(address.resource, address.namespace or "", address.name)
-        live = obj and admission.present(address.resource, obj, address.version)
-        if obj is None or live is None:
-            updated = writer.create(address.resource, address.namespace or "", patch)
-        else:
-            if request.query.get("force") != "true":
-                self.owners.check(manager, live, patch)
-            gone = self.owners.abandoned(manager, live, patch)
-            updated = writer.apply(address.resource, obj, ownership.without(live, gone), patch, address.subresource)
-        if not request.query.get("dryRun") and ownership.are_kept(address.resource, address.subresource):
-            after = admission.present(address.resource, updated, address.version)
-            self.owners.applied(manager, live, after, patch)
-        return self._shown(address, updated, 201 if obj is None else 200)
+        if obj is None:
+            made = writer.create(address.resource, address.namespace or "", patch)
+            return self._shown(address, made, 201)
+        return self._shown(address, writer.apply(address.resource, obj, address.version, patch, address.subresource))
 
     async def _delete(self, request: web.Request, address: paths.Address, obj: Object) -> web.StreamResponse:
-        options = bodies.delete_options(request.query, await request.read())
-        writer = self.writer.rehearsing() if options.dry_run else self.writer
-        left = writer.delete(address.resource, obj, options)
-        if left is not None or address.resource in (PODS, NAMESPACES):
+        options.check_write("delete", request.query)
+        how = bodies.delete_options(request.query, await request.read())
+        writer = self.writer.rehearsing() if how.dry_run else self.writer
+        left = writer.delete(address.resource, obj, how)
+        if left is not None or address.resource.is_shown_when_deleted:
             return self._shown(address, left or obj)
         details = {**errors.named(address.resource, address.name), "uid": obj["metadata"]["uid"]}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
         return web.json_response(status)
 
     async def _delete_collection(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
-        options = bodies.delete_options(request.query, await request.read())
+        how = bodies.delete_options(request.query, await request.read())
         found = reads.page(self.store, address, request.query)
-        writer = self.writer.rehearsing() if options.dry_run else self.writer
+        writer = self.writer.rehearsing() if how.dry_run else self.writer
         for obj in found.items:
-            writer.delete(address.resource, obj, options)
+            writer.delete(address.resource, obj, how)
         return web.json_response(reads.render(address, found))
 
-    async def _object(self, request: web.Request, address: paths.Address) -> Object:
-        return bodies.read(request.content_type, await request.read(), address)
+    async def _body(self, request: web.Request, address: paths.Address) -> bodies.Body:
+        return bodies.read(request.content_type, await request.read(), address, request.query)
 
 
-def _manager(request: web.Request, address: paths.Address, operation: str) -> ownership.Manager:
-    """Who asks: fieldManager, else the program that the User-Agent names."""
-    name = request.query.get("fieldManager") or request.headers.get("User-Agent", "").partition("/")[0]
-    return ownership.Manager(name, operation, address.resource.group_version(address.version), address.subresource)
+def _refusal(problem: errors.ApiError) -> web.Response:
+    return web.json_response(problem.status(), status=problem.code, headers=problem.headers)
 
 
-def _not_found_page() -> web.Response:
-    return web.Response(status=404, text="404 page not found\n")
-
-
-async def listen(server: Server, port: int) -> tuple[web.AppRunner, str]:
-    """Serve on 127.0.0.1; the runner to clean up, and the URL. Raises OSError when the port is taken."""
-    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
-    await site.start()
-    host, bound = runner.addresses[0][:2]
-    return runner, f"http://{host}:{bound}"
-
-
-async def close(server: Server, runner: web.AppRunner) -> None:
-    """End the watches, then the listener."""
-    server.faults.clear()
-    server.hub.drop()
-    await asyncio.shield(runner.cleanup())
+async def _as_the_original(request: web.Request, response: web.StreamResponse) -> None:
+    """Headers that every answer has: JSON is named without its charset, and nothing may be cached."""
+    if response.content_type == "application/json":
+        response.headers["Content-Type"] = response.headers["Content-Type"].removesuffix("; charset=utf-8")
+    response.headers.setdefault("Cache-Control", "no-cache, private")

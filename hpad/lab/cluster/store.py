@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from hpad.lab.cluster import errors
+from hpad.lab.cluster import errors, revisions
 from hpad.lab.cluster.resources import Object, Resource
 
 Key = tuple[str, str]
@@ -94,12 +94,12 @@ class Store:
         return self._record("ADDED", resource, obj, None)
 
     def update(self, resource: Resource, obj: Object) -> Object:
-        """Replace an object. Same content: nothing happens. A stale resourceVersion: ApiError 409."""
+        """Replace an object. Same content: nothing happens. A stale resourceVersion: ApiError 409, a bad one: 500."""
         namespace, name = key_of(obj)
         old = self.get(resource, namespace, name)
-        version = obj["metadata"].get("resourceVersion")
+        version = revisions.of_object(obj["metadata"].get("resourceVersion"))
         current = old["metadata"]["resourceVersion"]
-        if version and version != current:
+        if version and version != int(current):
             raise errors.conflict(resource, name)
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": current}}
         if obj == old:

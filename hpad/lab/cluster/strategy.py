@@ -11,26 +11,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from hpad.lab.cluster import admission, errors, rules, selectors
-from hpad.lab.cluster.resources import HPAS, NAMESPACES, Object, Resource
+from hpad.lab.cluster import defaults, errors, rules, selectors
+from hpad.lab.cluster.resources import DEPLOYMENTS, Object, Resource
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated names: no vowels, so that no words come out."""
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-_WORKLOADS = ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet")
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "Deployment": {
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
-        "revisionHistoryLimit": 10,
-        "progressDeadlineSeconds": 600,
-    },
-    "StatefulSet": {
-        "podManagementPolicy": "OrderedReady",
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
-        "revisionHistoryLimit": 10,
-    },
-}
+_CLIENTS = ("labels", "annotations", "finalizers", "ownerReferences")
+"""The metadata that may be written through `/status` as well: not of custom kinds, and no labels of Deployments."""
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
@@ -63,7 +52,7 @@ def prepare_new(resource: Resource, obj: Object, namespace: str, now: datetime) 
     obj["metadata"] = metadata
     if resource.has_status:
         obj.pop("status", None)
-    set_defaults(resource, obj)
+    defaults.fill(resource, obj)
     check(resource, obj)
     return obj
 
@@ -77,28 +66,32 @@ def prepare_update(resource: Resource, new: Object, old: Object) -> Object:
     held = old["metadata"]
     metadata = _checked_metadata(resource, new, held.get("namespace", ""))
     check_identity(resource, metadata, old)
-    metadata.pop("managedFields", None)
     for name in _SERVER_OWNED:
         metadata.pop(name, None)
         if name in held:
             metadata[name] = held[name]
     new["metadata"] = metadata
-    set_defaults(resource, new)
+    defaults.fill(resource, new)
     check(resource, new)
     if resource.has_status:
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    if resource.has_generation and new.get("spec") != old.get("spec"):
+    annotated = resource == DEPLOYMENTS and (metadata.get("annotations") or {}) != (held.get("annotations") or {})
+    if resource.has_generation and (annotated or new.get("spec") != old.get("spec")):
         metadata["generation"] = held.get("generation", 1) + 1
     return new
 
 
 def prepare_status(resource: Resource, new: Object, old: Object) -> Object:
-    """A body of PUT on `/status`: only the status is taken from it."""
-    check_identity(resource, new.get("metadata") or {}, old)
-    version = (new.get("metadata") or {}).get("resourceVersion") or old["metadata"]["resourceVersion"]
-    result = {**old, "metadata": {**old["metadata"], "resourceVersion": version}}
+    """A body of PUT on `/status`: the status is taken from it, and what of the metadata clients may write."""
+    given, held = new.get("metadata") or {}, old["metadata"]
+    check_identity(resource, given, old)
+    kept = ("labels",) if resource == DEPLOYMENTS else _CLIENTS if resource.is_custom else ()
+    metadata = {name: value for name, value in held.items() if name not in _CLIENTS or name in kept}
+    metadata |= {name: copy.deepcopy(given[name]) for name in _CLIENTS if given.get(name) and name not in kept}
+    metadata["resourceVersion"] = given.get("resourceVersion") or held["resourceVersion"]
+    result = {**old, "metadata": metadata}
     result["status"] = copy.deepcopy(new.get("status") or {})
     return result
 
@@ -107,9 +100,7 @@ def check_identity(resource: Resource, metadata: Mapping[str, Any], old: Object)
     """Raises ApiError 400 when the body names another object, 409 when it has another uid."""
     held = old["metadata"]
     if metadata.get("name", held["name"]) != held["name"]:
-        raise errors.bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({held['name']})"
-        )
+        raise errors.other_name(metadata["name"], held["name"])
     uid = metadata.get("uid") or held["uid"]
     if uid != held["uid"]:
         raise errors.uid_mismatch(resource, held.get("namespace", ""), held["name"], uid, held["uid"])
@@ -128,60 +119,12 @@ def _checked_metadata(resource: Resource, obj: Object, namespace: str) -> dict[s
     return metadata
 
 
-def set_defaults(resource: Resource, obj: Object) -> None:
-    """The defaults that controllers and kubelet rely on, in place."""
-    spec = obj.get("spec")
-    if resource.kind == "Pod":
-        _default_pod_spec(obj.setdefault("spec", {}))
-        obj.setdefault("status", {"phase": "Pending"})
-    elif resource.kind in _WORKLOADS and isinstance(spec, dict):
-        _default_workload(resource.kind, spec)
-        obj.setdefault("status", {"replicas": 0} if resource.kind != "Deployment" else {})
-    elif resource == HPAS:
-        obj.setdefault("status", admission.empty_status())
-    elif resource == NAMESPACES:
-        obj.setdefault("status", {"phase": "Active"})
-
-
-def _default_workload(kind: str, spec: dict[str, Any]) -> None:
-    if spec.get("replicas") is None:
-        spec["replicas"] = 1
-    for name, value in _DEFAULTS.get(kind, {}).items():
-        spec.setdefault(name, copy.deepcopy(value))
-    if spec.get("template"):
-        spec["template"] = _without_nulls(spec["template"])
-    template = spec.get("template") or {}
-    if kind == "ReplicationController" and not spec.get("selector"):
-        spec["selector"] = dict((template.get("metadata") or {}).get("labels") or {})
-    if isinstance(template.get("spec"), dict):
-        _default_pod_spec(template["spec"])
-
-
-def _without_nulls(value: Any) -> Any:
-    """As the server reads it: null is the same as absent, so that it makes no other template."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
-
-
-def _default_pod_spec(spec: dict[str, Any]) -> None:
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    for container in spec.get("containers") or []:
-        resources = container.setdefault("resources", {})
-        if resources.get("limits"):  # a limit without a request is the request too
-            requests = resources["limits"] | (resources.get("requests") or {})
-            container["resources"] = {**resources, "requests": requests}
-        for port in container.get("ports") or []:
-            port.setdefault("protocol", "TCP")
-
-
 def check(resource: Resource, obj: Object) -> None:
     """Raises ApiError 422 that lists every field at fault."""
     name = obj["metadata"].get("name", "")
     causes = [] if rules.names_itself(resource) else list(_name_causes(name))
     causes += rules.causes(resource, obj)
-    if resource.kind in _WORKLOADS:
+    if resource.kind in defaults.WORKLOADS:
         causes += _workload_causes(obj)
     if resource.kind == "Pod" and not (obj.get("spec") or {}).get("containers"):
         causes.append(errors.required("spec.containers"))

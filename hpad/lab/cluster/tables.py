@@ -1,244 +1,39 @@
-"""Tables as `kubectl get` asks for them: columns and cells of the kinds served."""
+"""Tables as `kubectl get` asks for them; `columns` has the columns and cells of the kinds."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from hpad.lab.cluster import pods, selectors
+from hpad.lab.cluster import columns
+from hpad.lab.cluster.columns import Column
 from hpad.lab.cluster.resources import Object, Resource
-from hpad.model import hpa, targets
-
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column; `wide` ones are shown by `-o wide` only, the cell of a `timed` one is told what time it is."""
-
-    name: str
-    cell: Callable[..., Any]
-    wide: bool = False
-    type: str = "string"
-    timed: bool = False
 
 
 def table(
     resource: Resource, objects: Iterable[Object], metadata: Mapping[str, Any], now: datetime, include: str = ""
 ) -> Object:
     """A meta.k8s.io/v1 Table; `include` is the query's includeObject: Metadata (default), Object or None."""
-    columns = _columns(resource.kind)
+    shown = columns.of(resource)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(metadata),
-        "columnDefinitions": [_definition(each) for each in columns],
-        "rows": [_row(columns, obj, now, include) for obj in objects],
+        "columnDefinitions": [_definition(each) for each in shown],
+        "rows": [_row(shown, obj, now, include) for obj in objects],
     }
-
-
-def _columns(kind: str) -> tuple[Column, ...]:
-    """All columns of a kind: name and age stand around those of the table below, but for events."""
-    own = _COLUMNS.get(kind, ())
-    if kind == "Event":
-        return own
-    narrow, wide = (tuple(each for each in own if each.wide is which) for which in (False, True))
-    return (_NAME, *narrow, _AGE, *wide)
 
 
 def _definition(column: Column) -> Object:
     form = "name" if column.name == "Name" else ""
     shown = {"name": column.name, "type": column.type, "format": form}
-    return {**shown, "description": "", "priority": int(column.wide)}
+    return {**shown, "description": column.description, "priority": int(column.wide)}
 
 
-def _row(columns: Iterable[Column], obj: Object, now: datetime, include: str) -> Object:
-    cells = [each.cell(obj, now) if each.timed else each.cell(obj) for each in columns]
+def _row(shown: Iterable[Column], obj: Object, now: datetime, include: str) -> Object:
+    cells = [each.cell(obj, now) if each.timed else each.cell(obj) for each in shown]
     return {"cells": cells, "object": None if include == "None" else obj if include == "Object" else partial(obj)}
 
 
 def partial(obj: Object) -> Object:
     """The metadata of an object and nothing else."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
-
-
-def age(since: str | None, now: datetime) -> str:
-    """Time since a timestamp, in the one or two units kubectl prints: 90s, 5m12s, 3h, 2d4h."""
-    if since is None:
-        return "<unknown>"
-    seconds = max(0, int((now - pods.parsed(since)).total_seconds()))
-    if seconds < 2 * _MINUTE:
-        return f"{seconds}s"
-    for unit, name, until_two, until_one, (part, part_name) in (
-        (_MINUTE, "m", 10 * _MINUTE, 3 * _HOUR, (1, "s")),
-        (_HOUR, "h", 8 * _HOUR, 2 * _DAY, (_MINUTE, "m")),
-        (_DAY, "d", 8 * _DAY, 2 * _YEAR, (_HOUR, "h")),
-        (_YEAR, "y", 8 * _YEAR, 10**12, (_DAY, "d")),
-    ):
-        rest = seconds % unit // part
-        if seconds < until_one:
-            two = seconds < until_two and rest
-            return f"{seconds // unit}{name}{f'{rest}{part_name}' if two else ''}"
-    return "<unknown>"
-
-
-def _at(path: str, default: Any = 0) -> Callable[[Object], Any]:
-    def cell(obj: Object) -> Any:
-        value = selectors.read_path(obj, path)
-        return default if value is None else value
-
-    return cell
-
-
-def _of(part: str) -> Callable[[Object], str]:
-    return lambda obj: f"{_at(f'status.{part}')(obj)}/{_at('spec.replicas', 1)(obj)}"
-
-
-def _statuses(pod: Object) -> list[Object]:
-    return list((pod.get("status") or {}).get("containerStatuses") or [])
-
-
-def _pod_ready(pod: Object) -> str:
-    return f"{sum(bool(each.get('ready')) for each in _statuses(pod))}/{len(pod['spec']['containers'])}"
-
-
-def _pod_status(pod: Object) -> str:
-    if "deletionTimestamp" in pod["metadata"]:
-        return "Terminating"
-    for status in _statuses(pod):
-        state = status.get("state") or {}
-        reason = (state.get("waiting") or state.get("terminated") or {}).get("reason")
-        if reason:
-            return str(reason)
-    return pods.phase(pod)
-
-
-def _restarts(pod: Object, now: datetime) -> str:
-    count = sum(each.get("restartCount", 0) for each in _statuses(pod))
-    ended = [selectors.read_path(each, "lastState.terminated.finishedAt") for each in _statuses(pod)]
-    last = max(filter(None, ended), default=None)
-    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
-
-
-def _containers(field: str) -> Callable[[Object], str]:
-    def cell(obj: Object) -> str:
-        held = selectors.read_path(obj, "spec.template.spec.containers") or []
-        return ",".join(str(each.get(field, "")) for each in held)
-
-    return cell
-
-
-def _reference(obj: Object) -> str:
-    target = obj["spec"]["scaleTargetRef"]
-    return f"{target['kind']}/{target['name']}"
-
-
-def _targets(obj: Object) -> str:
-    return targets.targets(hpa.from_builtins(obj))
-
-
-def _minimum(obj: Object) -> str:
-    return str(_at("spec.minReplicas", "<unset>")(obj))
-
-
-def _involved(event: Object) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
-
-
-def _first_seen(event: Object, now: datetime) -> str:
-    return age(event.get("firstTimestamp") or event.get("eventTime"), now)
-
-
-def _last_seen(event: Object, now: datetime) -> str:
-    return age(event.get("lastTimestamp") or event.get("eventTime"), now)
-
-
-def _source(event: Object) -> str:
-    source = event.get("source") or {}
-    return ", ".join(filter(None, (source.get("component"), source.get("host"))))
-
-
-def _ports(service: Object) -> str:
-    held = (service.get("spec") or {}).get("ports") or []
-    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in held) or "<none>"
-
-
-def _service_selector(service: Object) -> str:
-    held = (service.get("spec") or {}).get("selector") or {}
-    return ",".join(f"{key}={value}" for key, value in sorted(held.items())) or "<none>"
-
-
-def _name(obj: Object) -> str:
-    return str(obj["metadata"]["name"])
-
-
-def _created(obj: Object, now: datetime) -> str:
-    return age(obj["metadata"].get("creationTimestamp"), now)
-
-
-def _selector(obj: Object) -> str:
-    return selectors.written((obj.get("spec") or {}).get("selector")) or "<none>"
-
-
-_NAME, _AGE = Column("Name", _name), Column("Age", _created, timed=True)
-_TEMPLATE = (
-    Column("Containers", _containers("name"), wide=True),
-    Column("Images", _containers("image"), wide=True),
-    Column("Selector", _selector, wide=True),
-)
-_REPLICAS = (
-    Column("Desired", _at("spec.replicas"), type="integer"),
-    Column("Current", _at("status.replicas"), type="integer"),
-    Column("Ready", _at("status.readyReplicas"), type="integer"),
-    *_TEMPLATE,
-)
-_COLUMNS: dict[str, tuple[Column, ...]] = {
-    "Pod": (
-        Column("Ready", _pod_ready),
-        Column("Status", _pod_status),
-        Column("Restarts", _restarts, timed=True),
-        Column("IP", _at("status.podIP", "<none>"), wide=True),
-        Column("Node", _at("spec.nodeName", "<none>"), wide=True),
-        Column("Nominated Node", _at("status.nominatedNodeName", "<none>"), wide=True),
-        Column("Readiness Gates", lambda pod: "<none>", wide=True),
-    ),
-    "Deployment": (
-        Column("Ready", _of("readyReplicas")),
-        Column("Up-to-date", _at("status.updatedReplicas"), type="integer"),
-        Column("Available", _at("status.availableReplicas"), type="integer"),
-        *_TEMPLATE,
-    ),
-    "ReplicaSet": _REPLICAS,
-    "ReplicationController": _REPLICAS,
-    "StatefulSet": (Column("Ready", _of("readyReplicas")), *_TEMPLATE[:2]),
-    "HorizontalPodAutoscaler": (
-        Column("Reference", _reference),
-        Column("Targets", _targets),
-        Column("MinPods", _minimum),
-        Column("MaxPods", _at("spec.maxReplicas")),
-        Column("Replicas", _at("status.currentReplicas")),
-    ),
-    "Namespace": (Column("Status", _at("status.phase", "")),),
-    "Lease": (Column("Holder", _at("spec.holderIdentity", "")),),
-    "Event": (
-        Column("Last Seen", _last_seen, timed=True),
-        Column("Type", _at("type", "")),
-        Column("Reason", _at("reason", "")),
-        Column("Object", _involved),
-        Column("Subobject", _at("involvedObject.fieldPath", ""), wide=True),
-        Column("Source", _source, wide=True),
-        Column("Message", _at("message", "")),
-        Column("First Seen", _first_seen, wide=True, timed=True),
-        Column("Count", _at("count", 1), wide=True, type="integer"),
-        Column("Name", _name, wide=True),
-    ),
-    "ConfigMap": (Column("Data", lambda obj: len(obj.get("data") or {}), type="integer"),),
-    "Service": (
-        Column("Type", _at("spec.type", "ClusterIP")),
-        Column("Cluster-IP", _at("spec.clusterIP", "<none>")),
-        Column("External-IP", _at("spec.externalName", "<none>")),
-        Column("Port(s)", _ports),
-        Column("Selector", _service_selector, wide=True),
-    ),
-}

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from hpad import clock as clocks
 from hpad.lab.cluster import errors, paths, pods, procfs, reads, strategy
-from hpad.lab.cluster.resources import POD_METRICS, PODS, Object
+from hpad.lab.cluster.resources import NODE_METRICS, POD_METRICS, PODS, Object
 from hpad.lab.cluster.store import Store, key_of
 
 Containers = Mapping[str, Mapping[str, str]]
@@ -100,7 +100,9 @@ class Usage:
         return found if found.time - timedelta(seconds=found.window) >= born else None
 
     def answer(self, store: Store, address: paths.Address, query: reads.Query) -> Object:
-        """PodMetrics or PodMetricsList; raises ApiError 400, or 404 for a pod without metrics."""
+        """PodMetrics or PodMetricsList; raises ApiError 400, or 404 for a pod without metrics. No node has any."""
+        if address.resource == NODE_METRICS:
+            return _of_nodes(address)
         if not address.name:
             wanted = reads.predicate(paths.Address(PODS, "v1", address.namespace, "", ""), query)
             shown = (self._item(each) for each in store.objects(PODS, address.namespace) if wanted(each))
@@ -128,3 +130,9 @@ class Usage:
             "window": f"{round(reading.window, 3):g}s",
             "containers": [{"name": name, "usage": dict(used)} for name, used in reading.containers.items()],
         }
+
+
+def _of_nodes(address: paths.Address) -> Object:
+    if address.name:
+        raise errors.ApiError(404, "NotFound", f'nodemetrics.metrics.k8s.io "{address.name}" not found')
+    return {"kind": "NodeMetricsList", "apiVersion": NODE_METRICS.api_version, "metadata": {}, "items": []}

@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
 
-from hpad.lab.cluster import admission, errors, paths, reads, selectors
+from hpad.lab.cluster import admission, attributes, blanks, errors, options, paths, reads, revisions, selectors
 from hpad.lab.cluster.resources import Object
 from hpad.lab.cluster.store import Change, Store
 
@@ -45,9 +45,9 @@ class Hub:
         A resourceVersion that is forgotten gives one ERROR event with a Status of code 410.
         """
         stream = Stream(path)
-        after = reads.read_revision(query.get("resourceVersion", "")) or 0
+        after = revisions.of_read(query.get("resourceVersion", ""))
         view = _View(address, reads.predicate(address, query), after)
-        wants_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
+        wants_bookmarks = attributes.is_true(query.get("allowWatchBookmarks"))
         timeout = reads.whole_number(query.get("timeoutSeconds") or "0") or random.uniform(1800, 3600)
         try:
             first = list(self._first(view, stream, query))
@@ -67,16 +67,18 @@ class Hub:
 
     def _first(self, view: "_View", stream: Stream, query: reads.Query) -> Iterable[Object]:
         """What is due at once: the current state, or the changes since the revision asked for."""
-        revision = reads.read_revision(query.get("resourceVersion", ""))
-        initial = query.get("sendInitialEvents") in ("true", "1")
-        if initial or not revision:
+        revision = revisions.of_read(query.get("resourceVersion", ""))
+        initial = options.wants_initial_events(query)
+        if initial and revision > self.store.revision:
+            raise errors.too_large_version(revision, self.store.revision)
+        if initial or (not revision and "sendInitialEvents" not in query):
             for obj in self.store.objects(view.address.resource, view.address.namespace):
                 if view.wanted(obj):
                     yield view.event("ADDED", obj)
-            if initial:
+            if initial and attributes.is_true(query.get("allowWatchBookmarks")):
                 yield view.bookmark(self.store.revision, INITIAL_EVENTS_END)
             return
-        for change in self.store.since(revision):
+        for change in self.store.since(revision or self.store.revision):
             if event := view.seen(change):
                 yield event
 
@@ -85,7 +87,9 @@ class Hub:
     ) -> AsyncGenerator[Object, None]:
         now = asyncio.get_running_loop().time
         end = now() + timeout
-        next_bookmark = min(now() + self.bookmark_seconds, max(now(), end - BOOKMARK_BEFORE_END))
+        next_bookmark = now() + self.bookmark_seconds
+        if timeout > BOOKMARK_BEFORE_END:
+            next_bookmark = min(next_bookmark, end - BOOKMARK_BEFORE_END)
         while now() < end:
             until = min(end, next_bookmark) if bookmarks else end
             try:
@@ -131,5 +135,6 @@ class _View:
         if annotations:
             metadata["annotations"] = annotations
         resource = self.address.resource
-        kind = {"kind": resource.kind, "apiVersion": resource.group_version(self.address.version)}
-        return {"type": "BOOKMARK", "object": {**kind, "metadata": metadata}}
+        version = resource.group_version(self.address.version)
+        head = {"kind": resource.kind, "apiVersion": version, "metadata": metadata}
+        return {"type": "BOOKMARK", "object": {**head, **blanks.of(version, resource.kind)}}

@@ -6,11 +6,25 @@ from datetime import timedelta
 from typing import Any
 
 from hpad import clock as clocks
-from hpad.lab.cluster import admission, errors, patches, rules, scale, selectors, strategy
-from hpad.lab.cluster.resources import NAMESPACES, PODS, Object, Resource
+from hpad.lab.cluster import (
+    admission,
+    defaults,
+    errors,
+    fieldsets,
+    ownership,
+    patches,
+    revisions,
+    rules,
+    scale,
+    selectors,
+    strategy,
+)
+from hpad.lab.cluster.resources import EVENTS, NAMESPACES, PODS, Object, Resource
 from hpad.lab.cluster.store import Rehearsal, Store, key_of
 
 FOREGROUND = "foregroundDeletion"
+OURSELVES = ownership.Author("kube-controller-manager")
+"""Who the cluster's own controllers are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,11 @@ class Writer:
     store: Store
     clock: clocks.Clock
     scale_to_zero: bool = False
+    author: ownership.Author = OURSELVES
+
+    def by(self, author: ownership.Author) -> "Writer":
+        """One whose writes are somebody else's."""
+        return replace(self, author=author)
 
     def rehearsing(self) -> "Writer":
         """One that answers alike and changes nothing."""
@@ -42,44 +61,73 @@ class Writer:
         new = strategy.prepare_new(resource, admitted, namespace, self.clock.now())
         if resource.namespaced:
             self.store.get(NAMESPACES, "", namespace)
-        return self.store.create(resource, new)
+        return self.store.create(resource, defaults.admitted(resource, self._stamped(resource, None, new)))
 
     def update(self, resource: Resource, old: Object, body: Object, subresource: str = "") -> Object:
         """PUT of the object, or of its `status`; raises ApiError 400, 409 or 422."""
         if subresource == "status":
             admitted = admission.admit_status(resource, body)
-            return self.store.update(resource, strategy.prepare_status(resource, admitted, old))
+            new = strategy.prepare_status(resource, admitted, old)
+            return self.store.update(resource, self._stamped(resource, old, new, subresource))
         body = strategy.placed(resource, body, key_of(old)[0])
         strategy.check_identity(resource, body["metadata"], old)
         rules.check_version(resource, body["metadata"], old["metadata"]["name"])
         admitted = admission.admit(resource, body, scale_to_zero=self.scale_to_zero)
-        return self._settle(resource, strategy.prepare_update(resource, admitted, old))
+        new = strategy.prepare_update(resource, admitted, old)
+        rules.check_unchanged(resource, new, old)
+        return self._settle(resource, self._stamped(resource, old, new))
 
     def patch(
         self, resource: Resource, old: Object, version: str, media_type: str, patch: Any, subresource: str = ""
     ) -> Object:
         """PATCH of the object, its `status` or its `scale`, against the version the client sees."""
+        live = self.live(resource, old, version, subresource)
+        return self.patched(resource, old, patches.apply(media_type, live, patch), subresource)
+
+    def live(self, resource: Resource, old: Object, version: str, subresource: str = "") -> Object:
+        """What a patch is applied to."""
+        return scale.read(resource, old) if subresource == "scale" else admission.present(resource, old, version)
+
+    def patched(self, resource: Resource, old: Object, patched: Object, subresource: str = "") -> Object:
+        """Store what came of a patch on `live`; raises ApiError 400, 409 or 422."""
         if subresource == "scale":
-            patched = patches.apply(media_type, scale.read(resource, old), patch)
             return self.rescale(resource, old, patched)
-        patched = patches.apply(media_type, admission.present(resource, old, version), patch)
         _check_same(resource, old, patched)
         return self.update(resource, old, patched, subresource)
 
-    def apply(self, resource: Resource, old: Object, live: Object, patch: Object, subresource: str = "") -> Object:
-        """Server-side apply on `live`, which is the object in the version of the patch."""
-        if subresource == "scale":
-            return self.rescale(resource, old, patches.apply(patches.APPLY, scale.read(resource, old), patch))
-        return self.update(resource, old, patches.apply(patches.APPLY, live, patch), subresource)
+    def apply(self, resource: Resource, old: Object, version: str, patch: Object, subresource: str = "") -> Object:
+        """Server-side apply: merge, and take away what the same manager applied before and no longer does."""
+        live = self.live(resource, old, version, subresource)
+        if subresource != "scale":
+            manager = self.author.manager(resource.api_version, subresource)
+            gone = ownership.abandoned(manager, live, fieldsets.set_by(patch, subresource))
+            live = fieldsets.without(live, gone)
+        return self.patched(resource, old, patches.apply(patches.APPLY, live, patch), subresource)
 
     def rescale(self, resource: Resource, old: Object, body: Object) -> Object:
         """PUT of `/scale`; the answer is the object, `scale.read` makes a Scale of it."""
-        return self.store.update(resource, scale.applied(resource, old, body))
+        new = scale.applied(resource, old, body)
+        rules.check_schema(resource, new)
+        return self.store.update(resource, self._stamped(resource, old, new, "scale"))
 
     def set_status(self, resource: Resource, old: Object, status: Object) -> Object:
         """A controller's write of the status; unchanged content is no write."""
         current = self.store.get(resource, *key_of(old))
-        return self.store.update(resource, {**current, "status": status})
+        return self.store.update(resource, self._stamped(resource, current, {**current, "status": status}, "status"))
+
+    def _stamped(self, resource: Resource, old: Object | None, new: Object, subresource: str = "") -> Object:
+        """The new state with those who own its fields; raises ApiError 409 for an apply in conflict."""
+        author = self.author
+        applied = author.applied
+        if applied is not None and subresource == "scale" and resource.scale:
+            applied = scale.placed(resource, applied)
+        writing = ownership.Writing(
+            author.manager(resource.api_version, subresource),
+            strategy.timestamp(self.clock.now()),
+            None if applied is None else fieldsets.set_by(applied, subresource),
+            author.is_forced,
+        )
+        return ownership.stamped(writing, old, new, lambda obj, version: _viewed(resource, obj, version))
 
     def delete(self, resource: Resource, obj: Object, options: DeleteOptions | None = None) -> Object | None:
         """Delete, or begin to: the object as it stays for now, None when it is gone.
@@ -99,7 +147,8 @@ class Writer:
             return None
         if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
             metadata["deletionTimestamp"] = strategy.timestamp(self.clock.now() + timedelta(seconds=grace))
-            metadata["deletionGracePeriodSeconds"] = grace
+            if resource != NAMESPACES:
+                metadata["deletionGracePeriodSeconds"] = grace
         marked = {**obj, "metadata": metadata}
         if resource == NAMESPACES:
             marked["status"] = {"phase": "Terminating"}
@@ -118,9 +167,7 @@ class Writer:
         for name, wanted in options.preconditions.items():
             actual = obj["metadata"].get(name)
             if wanted and wanted != actual:
-                label = {"uid": "UID", "resourceVersion": "ResourceVersion"}.get(name, name)
-                why = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})"
-                raise errors.conflict(resource, obj["metadata"]["name"], f"{why}. The object might have been deleted")
+                raise errors.precondition_failed(resource, obj["metadata"]["name"], name, wanted, actual)
 
     def _grace(self, resource: Resource, obj: Object, options: DeleteOptions) -> int:
         """Seconds a pod has to stop; none for what no kubelet runs."""
@@ -139,10 +186,16 @@ class Writer:
             self.store.update(resource, {**obj, "metadata": metadata})
 
 
+def _viewed(resource: Resource, obj: Object, version: str) -> Object:
+    """As a client of an apiVersion sees it."""
+    return admission.present(resource, obj, version if resource == EVENTS else version.rpartition("/")[2])
+
+
 def _check_same(resource: Resource, old: Object, patched: Object) -> None:
     """A patch that names an older version is a conflict (409); one that names another uid asks for a new one (422)."""
     held, metadata = old["metadata"], patched.get("metadata") or {}
-    if metadata.get("resourceVersion", held["resourceVersion"]) != held["resourceVersion"]:
+    wanted = revisions.of_object(metadata.get("resourceVersion"))
+    if wanted and wanted != int(held["resourceVersion"]):
         raise errors.conflict(resource, held["name"])
     uid = metadata.get("uid", held["uid"])
     if uid != held["uid"]:

@@ -24,7 +24,7 @@ from hpad.lab.servers import ports
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 EPMD = "/usr/bin/epmd"
 ABSENT = f"{PROGRAM} is missing: install Debian's package rabbitmq-server"
-_READY_WITHIN = 60.0
+_READY_WITHIN = 180.0
 _POLL_SECONDS = 0.2
 _GONE_WITHIN = 5.0
 _GONE_POLL_SECONDS = 0.02
@@ -88,8 +88,8 @@ class RabbitMQServer:
         return f"http://127.0.0.1:{self.management_port}"
 
     async def start(self) -> None:
-        """Return once the API answers and all queues are there; raises RuntimeError with the server's log."""
-        if not self.installed():
+        """Return once the API and the AMQP port answer and all queues are there; raises RuntimeError with the log."""
+        if not await asyncio.to_thread(self.installed):
             raise RuntimeError(ABSENT)
         try:
             await asyncio.to_thread(self._launch)
@@ -106,6 +106,14 @@ class RabbitMQServer:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
             self._folder = None
 
+    async def restart(self) -> None:
+        """As after a loss of power: both processes are killed, and begin anew with what is on disk."""
+        await asyncio.to_thread(self._kill)
+        await self._until_gone()
+        assert self._folder is not None
+        await asyncio.to_thread(self._run, self._folder, self._environment(self._folder))
+        await self._until_ready()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -115,14 +123,17 @@ class RabbitMQServer:
 
     def _launch(self) -> None:
         folder = self._folder = Path(tempfile.mkdtemp(prefix="hpad-rabbitmq-"))
-        environment = self._write_files(folder)
+        self._write_files(folder)
+        self._run(folder, self._environment(folder))
+
+    def _run(self, folder: Path, environment: Mapping[str, str]) -> None:
         epmd = [EPMD, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
-        with (folder / "out.log").open("wb") as log:
+        with (folder / "out.log").open("ab") as log:
             for command in (epmd, [str(PROGRAM)]):
                 self._processes.append(
                     subprocess.Popen(
                         command,
-                        env=environment,
+                        env=os.environ | environment,
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
@@ -131,7 +142,7 @@ class RabbitMQServer:
                     )
                 )
 
-    def _write_files(self, folder: Path) -> dict[str, str]:
+    def _write_files(self, folder: Path) -> None:
         for name in ("mnesia", "log", "home"):
             (folder / name).mkdir()
         (folder / "empty").touch()
@@ -144,7 +155,6 @@ class RabbitMQServer:
             f"load_definitions = {folder}/definitions.json\n"
             "log.console = false\nlog.file.level = warning\n" + "".join(f"{line}\n" for line in self._configuration)
         )
-        return os.environ | self._environment(folder)
 
     def _environment(self, folder: Path) -> dict[str, str]:
         return {
@@ -171,11 +181,16 @@ class RabbitMQServer:
         deadline = system.monotonic() + _READY_WITHIN
         headers = {"Authorization": aiohttp.encode_basic_auth(self.admin.name, self.admin.password)}
         async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=5)) as http:
-            while await _queues(http, self.management_url) < len(self._definitions["queues"]):
+            while not await self._is_up(http):
                 dead = self._processes[-1].poll() is not None
                 if dead or system.monotonic() > deadline:
                     raise RuntimeError(await asyncio.to_thread(self._failure, dead))
                 await system.sleep(_POLL_SECONDS)
+
+    async def _is_up(self, http: aiohttp.ClientSession) -> bool:
+        """All queues are there, and clients are let in, which a broker begins with last."""
+        complete = await _queues(http, self.management_url) >= len(self._definitions["queues"])
+        return complete and await ports.listens(self.amqp_port)
 
     def _failure(self, dead: bool) -> str:
         what = "ended" if dead else f"was not ready within {_READY_WITHIN:.0f} s"

@@ -50,6 +50,7 @@ def encode_step(
     spec: HorizontalPodAutoscalerSpec | None = None,
     scale: Scale | None = None,
     scale_error: str | None = None,
+    stale: bool = False,
     scale_update_errors: Sequence[str] = (),
     rivals: Sequence[str] = (),
     terms: Sequence[Terms] = (),
@@ -67,6 +68,8 @@ def encode_step(
         value["scale"] = to_builtins(scale)
     if scale_error is not None:
         value["scaleError"] = scale_error
+    if stale:
+        value["stale"] = True
     if scale_update_errors:
         value["scaleUpdateErrors"] = list(scale_update_errors)
     value["pods"] = [pod.to_builtins(each, now) for each in pods]

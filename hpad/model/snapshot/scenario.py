@@ -82,6 +82,7 @@ class Step(_Lenient, frozen=True):
     spec: HorizontalPodAutoscalerSpec | None = None
     scale: Scale | None = None
     scale_error: str | None = None
+    stale: bool = False
     scale_update_errors: tuple[str, ...] = ()
     pods: tuple[pod.Wire, ...] = ()
     pod_metrics: _PodMetrics | None = None

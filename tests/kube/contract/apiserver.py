@@ -10,10 +10,11 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trustme
 from cryptography.hazmat.primitives import serialization
@@ -25,10 +26,29 @@ _STARTS_WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class Running:
-    """Where it listens, and a kubeconfig of an administrator."""
+    """Where it listens, a kubeconfig of an administrator, and where its etcd listens.
+
+    `restart` ends the API server and starts it anew, with what etcd has kept; it blocks until that is ready.
+    """
 
     url: str
     kubeconfig: Path
+    etcd: str
+    restart: Callable[[], None]
+
+    def compact(self) -> None:
+        """Have etcd forget all that objects were before. Blocks.
+
+        An API server with watch caches may answer from these all the same.
+        """
+        newest = self._etcd("range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
+        self._etcd("compaction", {"revision": newest, "physical": True})
+
+    def _etcd(self, call: str, body: dict[str, Any]) -> Any:
+        """Ask etcd's gateway for JSON."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{self.etcd}/v3/kv/{call}", data=json.dumps(body).encode(), timeout=10) as answer:
+            return json.load(answer)
 
 
 def missing(*more: str) -> str | None:
@@ -58,13 +78,17 @@ def start(folder: Path, flags: Sequence[str] = ()) -> Iterator[Running]:
     client, peer, secure = free_ports(3)
     with ExitStack() as stack:
         stack.enter_context(process([str(binaries / "etcd"), *_etcd(folder, client, peer)], folder / "etcd.log"))
-        arguments = [*_apiserver(folder, client, secure), *flags]
-        server = stack.enter_context(
-            process([str(binaries / "kube-apiserver"), *arguments], folder / "kube-apiserver.log")
-        )
-        url = f"https://127.0.0.1:{secure}"
-        _wait(server, f"{url}/readyz", token, folder)
-        yield Running(url, _write_kubeconfig(folder, url, authority, token))
+        command = [str(binaries / "kube-apiserver"), *_apiserver(folder, client, secure), *flags]
+        url, serving = f"https://127.0.0.1:{secure}", stack.enter_context(ExitStack())
+
+        def serve() -> None:
+            serving.close()
+            server = serving.enter_context(process(command, folder / "kube-apiserver.log"))
+            _wait(server, f"{url}/readyz", token, folder)
+
+        serve()
+        kubeconfig = _write_kubeconfig(folder, url, authority, token)
+        yield Running(url, kubeconfig, f"http://127.0.0.1:{client}", serve)
 
 
 def _etcd(folder: Path, client: int, peer: int) -> list[str]:

@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from hpad.clock import SystemClock
 from hpad.kube import client as clients
 from hpad.kube import config, watch
 from hpad.kube.cluster import Cluster
-from hpad.kube.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
 
@@ -53,10 +53,14 @@ _WIDGETS_CRD = {
 
 
 class Api:
-    """An API server, a namespace of this test's own, and plain requests past everything that is under test."""
+    """An API server, a namespace of this test's own, and plain requests past everything that is under test.
 
-    def __init__(self, client: clients.Client) -> None:
+    `kubeconfig` is for programs of their own.
+    """
+
+    def __init__(self, client: clients.Client, kubeconfig: Path) -> None:
         self.client = client
+        self.kubeconfig = kubeconfig
         self.namespace = f"contract-{secrets.token_hex(4)}"
 
     async def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
@@ -78,25 +82,27 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apiserver.Running
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_kube_apiserver)])
-async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     """The API server under test, with the kind Widget served."""
     if request.param == "real":
         if (reason := apiserver.missing()) is not None:
             pytest.skip(reason)
         running = request.getfixturevalue("real")
-        async with _api(await asyncio.to_thread(config.load, str(running.kubeconfig))) as api:
+        async with started(running.kubeconfig) as api:
             await _serve_widgets(api)
             yield api
     else:
         embedded = lab.Cluster(controllers=False, kubelet=False, kinds=[WIDGETS])
-        async with embedded, _api(ClusterConfig(embedded.url)) as api:
+        async with embedded, started(await embedded.kubeconfig(tmp_path / "kubeconfig")) as api:
             yield api
 
 
 @asynccontextmanager
-async def _api(cluster_config: ClusterConfig) -> AsyncIterator[Api]:
-    async with clients.Client(cluster_config, SystemClock()) as client:
-        api = Api(client)
+async def started(kubeconfig: Path) -> AsyncIterator[Api]:
+    """An API server seen through a client and a namespace of its own."""
+    where = await asyncio.to_thread(config.load, str(kubeconfig))
+    async with clients.Client(where, SystemClock()) as client:
+        api = Api(client, kubeconfig)
         await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace}})
         yield api
 
@@ -107,7 +113,7 @@ async def _serve_widgets(api: Api) -> None:
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await api.ask("GET", "/apis/oracle.example/v1/{ns}/widgets")
@@ -122,5 +128,5 @@ async def cluster(api: Api, running: Any) -> Cluster:
     """A Cluster that is synced and keeps up."""
     cluster = api.cluster()
     running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 10)
+    await asyncio.wait_for(cluster.ready(), 60)
     return cluster

@@ -86,7 +86,7 @@ async def test_a_cache_holds_what_the_server_holds(api, running):
         await api.ask("POST", PODS, pod(f"p{number:02}", app="web" if number % 2 else "other"))
     cluster = api.cluster()
     running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 10)
+    await asyncio.wait_for(cluster.ready(), 60)
     assert len(cluster.pods) == 20
     await api.ask("DELETE", f"{PODS}/p01", gracePeriodSeconds="0")
     await api.ask("POST", PODS, pod("p99", app="web"))
@@ -116,7 +116,7 @@ async def test_hpas_can_be_chosen_by_label(api, running):
     await api.ask("POST", HPAS, hpa("other"))
     cluster = api.cluster(hpa_selector="by=hpad")
     running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 10)
+    await asyncio.wait_for(cluster.ready(), 60)
     assert [each.metadata.name for each in cluster.hpas.values()] == ["mine"]
 
 
@@ -213,6 +213,7 @@ async def test_a_status_of_an_older_object_is_a_conflict(api, cluster):
     assert (await refused(cluster.write_status(held, status()))).conflict
     assert (await api.ask("GET", f"{HPAS}/web"))["spec"]["maxReplicas"] == 11
     await api.ask("DELETE", f"{HPAS}/web")
+    await until(lambda: cluster.hpas.get(Key(api.namespace, "web")) is None)
     assert (await refused(cluster.write_status(held, status()))).not_found
 
 
@@ -224,7 +225,7 @@ async def test_events_are_counted_and_combined(api, cluster):
         cluster.recorder.record(held, Event("Warning", "FailedGetScale", "boom"))
     for size in range(13, 0, -1):
         cluster.recorder.record(held, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
-    await asyncio.wait_for(cluster.recorder.flush(), 10)
+    await asyncio.wait_for(cluster.recorder.flush(), 60)
     events = (await api.ask("GET", "/api/v1/{ns}/events"))["items"]
     counts = {event["message"]: event["count"] for event in events}
     combined = "(combined from similar events): New size: 1"
@@ -239,7 +240,7 @@ async def test_events_are_counted_and_combined(api, cluster):
 async def test_a_cache_finds_what_it_missed_while_it_was_away(api, running):
     cluster = api.cluster()
     first = running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 10)
+    await asyncio.wait_for(cluster.ready(), 60)
     await api.ask("POST", HPAS, hpa("stays"))
     await api.ask("POST", HPAS, hpa("goes"))
     await until(lambda: len(cluster.hpas) == 2)

@@ -1,0 +1,190 @@
+"""The objects of a daemon: each is built once, here, and wired to those it needs."""
+
+from collections.abc import Callable
+
+from hpad import __version__, pressure
+from hpad.adapter import AdapterError, Query
+from hpad.clock import Clock
+from hpad.control import agreement, histories, ownership
+from hpad.control.claims import Claims
+from hpad.control.controller import Controller
+from hpad.control.handover import Handover
+from hpad.control.reconcile import Reconciler, Ways
+from hpad.control.world import HpaSource
+from hpad.gather import contexts, fanout, limits, swap
+from hpad.kube import client, cluster, config, lease, limiter, watch
+from hpad.manifests import folder
+from hpad.model.terms import Fallback
+from hpad.settings import Settings
+from hpad.store import memory, recording
+from hpad.telemetry import Telemetry
+
+_GAP = 4
+"""Periods that a restart or a change of leader may take before what is remembered has a hole in it."""
+
+
+class Assembly:
+    """What a daemon with these settings is made of. Nothing of it has been started, or has spoken to anybody, yet.
+
+    `folder` is there where HPAs come from files, `journal` where reconciles are recorded; `agreement` and `handover`
+    where there may be several hpads.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster_config: config.ClusterConfig,
+        clock: Clock,
+        telemetry: Telemetry,
+        pace: watch.Pace | None,
+    ) -> None:
+        self._settings = settings
+        self._cluster_config = cluster_config
+        self._clock = clock
+        self._telemetry = telemetry
+        self._identity = lease.identity() if settings.election.enabled else ""
+        self.api = self._build_api()
+        self.cluster = self._build_cluster(pace)
+        self.folder = self._build_folder()
+        self.hpas: HpaSource = self.cluster.hpas if self.folder is None else self.folder
+        self.metrics = swap.Sources(self.gatherer(settings), clock)
+        self.journal: recording.Journal | None = None
+        if settings.record is not None:
+            self.journal = recording.Journal(settings.record, clock, settings.record_limit)
+        self.agreement = self._build_agreement()
+        self.store = self._build_store()
+        self.reconciler = self._build_reconciler()
+        self.controller = self._build_controller()
+        self.handover = self._build_handover()
+        self.guard = self._build_guard()
+
+    def gatherer(self, settings: Settings) -> fanout.Gatherer:
+        """The sources of these settings, for a start or in the place of others."""
+        for source in settings.sources:
+            self._telemetry.source(source.name)
+        return fanout.Gatherer(
+            settings.sources,
+            settings.routes,
+            contexts=contexts.Contexts(self._clock, api=self.cluster.api),
+            observer=self._answered,
+            period=settings.sync_period.total_seconds(),
+        )
+
+    def fallbacks(self, settings: Settings) -> Callable[[Query], Fallback | None] | None:
+        """What stands in for metrics that fail, where any source has something that does."""
+        return self.metrics.fallback if any(source.fallback for source in settings.sources) else None
+
+    def rest(self, settings: Settings) -> float:
+        """Seconds that an HPA rests which was another hpad's."""
+        return 0.0 if self.agreement is None else self.agreement.rest(ways(settings).patience)
+
+    def _build_api(self) -> client.Client:
+        settings, identity = self._settings, self._identity
+        return client.Client(
+            self._cluster_config,
+            self._clock,
+            user_agent=f"hpad/{__version__} ({identity})" if identity else client.USER_AGENT,
+            observe=self._telemetry.requested,
+            limiter=limiter.of(settings.kube_api_qps, settings.kube_api_burst, self._clock),
+        )
+
+    def _build_cluster(self, pace: watch.Pace | None) -> cluster.Cluster:
+        settings = self._settings
+        return cluster.Cluster(
+            self.api,
+            self._clock,
+            namespaces=settings.namespaces,
+            hpa_selector=settings.hpa_selector,
+            watch_hpas=settings.manifests is None,
+            component=settings.event_component,
+            pace=pace,
+            max_staleness=settings.max_staleness.total_seconds(),
+            bug=self._telemetry.bug,
+        )
+
+    def _build_folder(self) -> folder.Folder | None:
+        if self._settings.manifests is None:
+            return None
+        to_zero = self._settings.tunables.gates.HPAScaleToZero
+        return folder.Folder(self._settings.manifests, self._clock, scale_to_zero=to_zero)
+
+    def _build_agreement(self) -> agreement.Agreement | None:
+        """A dry run takes no part."""
+        election = self._settings.election
+        if not election.enabled or self._settings.dry_run:
+            return None
+        agent, observe = f"hpad/{__version__}/leader-election", self._telemetry.requested_aside
+        api = client.Client(self._cluster_config, self._clock, user_agent=agent, observe=observe)
+        return agreement.Agreement(api, election, self._telemetry, self._clock, identity=self._identity)
+
+    def _build_store(self) -> memory.Store:
+        keeps = self.agreement.keeps if self.agreement is not None else ownership.EVERYTHING.owns
+        namespace = self._cluster_config.namespace
+        return histories.build(self._settings, namespace, self.api, self._telemetry, self._clock, keeps)
+
+    def _owner(self) -> ownership.Owner:
+        return self.agreement.owner if self.agreement is not None else ownership.EVERYTHING
+
+    def _build_reconciler(self) -> Reconciler:
+        return Reconciler(
+            ways=ways(self._settings),
+            clock=self._clock,
+            world=self.cluster,
+            metrics=self.metrics,
+            store=self.store,
+            claims=Claims(),
+            telemetry=self._telemetry,
+            journal=self.journal,
+            fallbacks=self.fallbacks(self._settings),
+            owner=self._owner(),
+        )
+
+    def _build_controller(self) -> Controller:
+        return Controller(
+            self.hpas,
+            self.reconciler,
+            self._telemetry,
+            self._clock,
+            period=self._settings.sync_period.total_seconds(),
+            workers=self._settings.workers,
+            owner=self._owner(),
+        )
+
+    def _build_handover(self) -> Handover | None:
+        if self.agreement is None:
+            return None
+        handover = Handover(
+            self.hpas,
+            self.controller,
+            self.store,
+            self._telemetry,
+            self._clock,
+            rest=self.rest(self._settings),
+            lease=self.agreement.lease,
+        )
+        self.agreement.attend(handover)
+        return handover
+
+    def _build_guard(self) -> pressure.Guard:
+        """Keeps within the memory that there is: what is kept for convenience goes first, then other work waits."""
+        kept: list[pressure.Cache] = [
+            *pressure.remembered(),
+            pressure.Kept("answers", lambda: self.metrics.kept, self.metrics.let_go),
+        ]
+        if self.journal is not None:
+            kept.append(pressure.Kept("recordings", self.journal.__len__, self.journal.clear))
+        return pressure.Guard(self._settings.memory_limit, self._clock, self._telemetry, kept, self.controller.shed)
+
+    def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
+        self._telemetry.answered(source, seconds, None if error is None else error.blame)
+
+
+def ways(settings: Settings) -> Ways:
+    """How a reconcile goes about its work."""
+    return Ways(
+        tunables=settings.tunables,
+        patience=settings.sync_period.total_seconds() * limits.PATIENCE,
+        owned=settings.manifests is None,
+        dry_run=settings.dry_run,
+        gap=settings.sync_period * _GAP,
+    )

@@ -1,0 +1,342 @@
+"""What `kubectl get` shows of each kind: the columns of its table, and how a cell comes of an object.
+
+Names, types and priorities are those of Kubernetes 1.36; of the descriptions only those of HPAs, names and ages are
+here. Kinds that are not named below have a name and an age.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from hpad.lab.cluster import pods, selectors
+from hpad.lab.cluster.resources import Object, Resource
+from hpad.model import hpa, targets
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `wide` ones are shown by `-o wide` only, the cell of a `timed` one is told what time it is."""
+
+    name: str
+    cell: Callable[..., Any]
+    wide: bool = False
+    type: str = "string"
+    timed: bool = False
+    description: str = ""
+
+
+def of(resource: Resource) -> tuple[Column, ...]:
+    """All columns of a kind: name and age stand around those of the table below, but for events."""
+    if resource.is_custom:
+        return (_NAME, _CUSTOM_AGE)
+    if resource.kind in _DATED:
+        return (_NAME, _CREATED_AT)
+    own = _COLUMNS.get(resource.kind, ())
+    if resource.kind == "Event":
+        return own
+    narrow, wide = (tuple(each for each in own if each.wide is which) for which in (False, True))
+    return (_NAME, *narrow, _AGE, *wide)
+
+
+def age(since: str | None, now: datetime) -> str:
+    """Time since a timestamp, in the one or two units kubectl prints: 90s, 5m12s, 3h, 2d4h."""
+    if since is None:
+        return "<unknown>"
+    seconds = max(0, int((now - pods.parsed(since)).total_seconds()))
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    for unit, name, until_two, until_one, (part, part_name) in (
+        (_MINUTE, "m", 10 * _MINUTE, 3 * _HOUR, (1, "s")),
+        (_HOUR, "h", 8 * _HOUR, 2 * _DAY, (_MINUTE, "m")),
+        (_DAY, "d", 8 * _DAY, 2 * _YEAR, (_HOUR, "h")),
+        (_YEAR, "y", 8 * _YEAR, 10**12, (_DAY, "d")),
+    ):
+        rest = seconds % unit // part
+        if seconds < until_one:
+            two = seconds < until_two and rest
+            return f"{seconds // unit}{name}{f'{rest}{part_name}' if two else ''}"
+    return "<unknown>"
+
+
+def _at(path: str, default: Any = 0) -> Callable[[Object], Any]:
+    def cell(obj: Object) -> Any:
+        value = selectors.read_path(obj, path)
+        return default if value is None else value
+
+    return cell
+
+
+def _of(part: str) -> Callable[[Object], str]:
+    return lambda obj: f"{_at(f'status.{part}')(obj)}/{_at('spec.replicas', 1)(obj)}"
+
+
+def _statuses(pod: Object) -> list[Object]:
+    return list((pod.get("status") or {}).get("containerStatuses") or [])
+
+
+def _pod_ready(pod: Object) -> str:
+    return f"{sum(bool(each.get('ready')) for each in _statuses(pod))}/{len(pod['spec']['containers'])}"
+
+
+def _pod_status(pod: Object) -> str:
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Terminating"
+    for status in _statuses(pod):
+        state = status.get("state") or {}
+        reason = (state.get("waiting") or state.get("terminated") or {}).get("reason")
+        if reason:
+            return str(reason)
+    return pods.phase(pod)
+
+
+def _restarts(pod: Object, now: datetime) -> str:
+    count = sum(each.get("restartCount", 0) for each in _statuses(pod))
+    ended = [selectors.read_path(each, "lastState.terminated.finishedAt") for each in _statuses(pod)]
+    last = max(filter(None, ended), default=None)
+    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
+
+
+def _containers(field: str) -> Callable[[Object], str]:
+    def cell(obj: Object) -> str:
+        held = selectors.read_path(obj, "spec.template.spec.containers") or []
+        return ",".join(str(each.get(field, "")) for each in held)
+
+    return cell
+
+
+def _reference(obj: Object) -> str:
+    target = obj["spec"]["scaleTargetRef"]
+    return f"{target['kind']}/{target['name']}"
+
+
+def _targets(obj: Object) -> str:
+    return targets.targets(hpa.from_builtins(obj))
+
+
+def _minimum(obj: Object) -> str:
+    return str(_at("spec.minReplicas", "<unset>")(obj))
+
+
+def _involved(event: Object) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _first_seen(event: Object, now: datetime) -> str:
+    return age(event.get("firstTimestamp") or event.get("eventTime"), now)
+
+
+def _last_seen(event: Object, now: datetime) -> str:
+    return age(event.get("lastTimestamp") or event.get("eventTime"), now)
+
+
+def _source(event: Object) -> str:
+    source = event.get("source") or {}
+    return ", ".join(filter(None, (source.get("component"), source.get("host"))))
+
+
+def _ports(service: Object) -> str:
+    held = (service.get("spec") or {}).get("ports") or []
+    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in held) or "<none>"
+
+
+def _service_selector(service: Object) -> str:
+    held = (service.get("spec") or {}).get("selector") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(held.items())) or "<none>"
+
+
+def _entries(obj: Object) -> int:
+    return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
+
+
+def _node_selector(obj: Object) -> str:
+    held = selectors.read_path(obj, "spec.template.spec.nodeSelector") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(held.items())) or "<none>"
+
+
+def _pod_selector(obj: Object) -> str:
+    return selectors.written(selectors.read_path(obj, "spec.podSelector")) or "<none>"
+
+
+def _api_service(obj: Object) -> str:
+    service = selectors.read_path(obj, "spec.service")
+    return f"{service.get('namespace')}/{service.get('name')}" if service else "Local"
+
+
+def _availability(obj: Object) -> str:
+    found = pods.condition(obj, "Available")
+    if found is None:
+        return "Unknown"
+    is_fine = found.get("status") == "True"
+    return "True" if is_fine else f"{found.get('status')} ({found.get('reason', '')})"
+
+
+def _role(binding: Object) -> str:
+    role = binding.get("roleRef") or {}
+    return f"{role.get('kind')}/{role.get('name')}"
+
+
+def _subjects(kind: str) -> Callable[[Object], str]:
+    def cell(binding: Object) -> str:
+        named = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
+        names = (f"{each['namespace']}/{each['name']}" if each.get("namespace") else each["name"] for each in named)
+        return ", ".join(names)
+
+    return cell
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _created(obj: Object, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def _selector(obj: Object) -> str:
+    return selectors.written((obj.get("spec") or {}).get("selector")) or "<none>"
+
+
+_DESCRIPTIONS: Final = {
+    "Name": (
+        "Name must be unique within a namespace. Is required when creating resources, although some "
+        "resources may allow a client to request the generation of an appropriate name automatically. Name "
+        "is primarily intended for creation idempotence and configuration definition. Cannot be updated. "
+        "More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+    ),
+    "Reference": (
+        "scaleTargetRef points to the target resource to scale, and is used to the pods for which metrics "
+        "should be collected, as well as to actually change the replica count."
+    ),
+    "Targets": (
+        "metrics contains the specifications for which to use to calculate the desired replica count (the "
+        "maximum replica count across all metrics will be used).  The desired replica count is calculated "
+        "multiplying the ratio between the target value and the current value by the current number of pods. "
+        " Ergo, metrics used must decrease as the pod count is increased, and vice-versa.  See the "
+        "individual metric source types for more information about how each type of metric must respond. If "
+        "not set, the default metric will be set to 80% average CPU utilization."
+    ),
+    "MinPods": (
+        "minReplicas is the lower limit for the number of replicas to which the autoscaler can scale down.  "
+        "It defaults to 1 pod.  minReplicas is allowed to be 0 if the alpha feature gate HPAScaleToZero is "
+        "enabled and at least one Object or External metric is configured.  Scaling is active as long as at "
+        "least one metric value is available."
+    ),
+    "MaxPods": (
+        "maxReplicas is the upper limit for the number of replicas to which the autoscaler can scale up. It "
+        "cannot be less that minReplicas."
+    ),
+    "Replicas": (
+        "currentReplicas is current number of replicas of pods managed by this autoscaler, as last seen by "
+        "the autoscaler."
+    ),
+    "Age": (
+        "CreationTimestamp is a timestamp representing the server time when this object was created. It is "
+        "not guaranteed to be set in happens-before order across separate operations. Clients may not set "
+        "this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. "
+        "Null for lists. More info: "
+        "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+    ),
+}
+"""As the API server tells them."""
+_NAME = Column("Name", _name, description=_DESCRIPTIONS["Name"])
+_AGE = Column("Age", _created, timed=True, description=_DESCRIPTIONS["Age"])
+_CUSTOM_AGE = Column("Age", _created, type="date", timed=True, description=_DESCRIPTIONS["Age"])
+_CREATED_AT = Column(
+    "Created At", lambda obj: obj["metadata"].get("creationTimestamp"), type="date", description=_DESCRIPTIONS["Age"]
+)
+_DATED: Final = ("LimitRange", "ClusterRole", "Role", "CSIStorageCapacity", "CustomResourceDefinition")
+"""Kinds for which the API server has no table of their own."""
+_TEMPLATE = (
+    Column("Containers", _containers("name"), wide=True),
+    Column("Images", _containers("image"), wide=True),
+    Column("Selector", _selector, wide=True),
+)
+_SUBJECTS = (
+    Column("Users", _subjects("User"), wide=True),
+    Column("Groups", _subjects("Group"), wide=True),
+    Column("ServiceAccounts", _subjects("ServiceAccount"), wide=True),
+)
+_REPLICAS = (
+    Column("Desired", _at("spec.replicas"), type="integer"),
+    Column("Current", _at("status.replicas"), type="integer"),
+    Column("Ready", _at("status.readyReplicas"), type="integer"),
+    *_TEMPLATE,
+)
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "Pod": (
+        Column("Ready", _pod_ready),
+        Column("Status", _pod_status),
+        Column("Restarts", _restarts, timed=True),
+        Column("IP", _at("status.podIP", "<none>"), wide=True),
+        Column("Node", _at("spec.nodeName", "<none>"), wide=True),
+        Column("Nominated Node", _at("status.nominatedNodeName", "<none>"), wide=True),
+        Column("Readiness Gates", lambda pod: "<none>", wide=True),
+    ),
+    "Deployment": (
+        Column("Ready", _of("readyReplicas")),
+        Column("Up-to-date", _at("status.updatedReplicas")),
+        Column("Available", _at("status.availableReplicas")),
+        *_TEMPLATE,
+    ),
+    "ReplicaSet": _REPLICAS,
+    "ReplicationController": _REPLICAS,
+    "StatefulSet": (Column("Ready", _of("readyReplicas")), *_TEMPLATE[:2]),
+    "HorizontalPodAutoscaler": (
+        Column("Reference", _reference, description=_DESCRIPTIONS["Reference"]),
+        Column("Targets", _targets, description=_DESCRIPTIONS["Targets"]),
+        Column("MinPods", _minimum, description=_DESCRIPTIONS["MinPods"]),
+        Column("MaxPods", _at("spec.maxReplicas"), description=_DESCRIPTIONS["MaxPods"]),
+        Column("Replicas", _at("status.currentReplicas"), description=_DESCRIPTIONS["Replicas"]),
+    ),
+    "Namespace": (Column("Status", _at("status.phase", "")),),
+    "Lease": (Column("Holder", _at("spec.holderIdentity", "")),),
+    "Event": (
+        Column("Last Seen", _last_seen, timed=True),
+        Column("Type", _at("type", "")),
+        Column("Reason", _at("reason", "")),
+        Column("Object", _involved),
+        Column("Subobject", _at("involvedObject.fieldPath", ""), wide=True),
+        Column("Source", _source, wide=True),
+        Column("Message", _at("message", "")),
+        Column("First Seen", _first_seen, wide=True, timed=True),
+        Column("Count", _at("count", 1), wide=True),
+        Column("Name", _name, wide=True),
+    ),
+    "ConfigMap": (Column("Data", _entries),),
+    "Secret": (Column("Type", _at("type", "")), Column("Data", _entries)),
+    "DaemonSet": (
+        Column("Desired", _at("status.desiredNumberScheduled"), type="integer"),
+        Column("Current", _at("status.currentNumberScheduled"), type="integer"),
+        Column("Ready", _at("status.numberReady"), type="integer"),
+        Column("Up-to-date", _at("status.updatedNumberScheduled"), type="integer"),
+        Column("Available", _at("status.numberAvailable"), type="integer"),
+        Column("Node Selector", _node_selector),
+        *_TEMPLATE,
+    ),
+    "APIService": (Column("Service", _api_service), Column("Available", _availability)),
+    "ClusterRoleBinding": (Column("Role", _role), *_SUBJECTS),
+    "RoleBinding": (Column("Role", _role), *_SUBJECTS),
+    "NetworkPolicy": (Column("Pod-Selector", _pod_selector),),
+    "PodDisruptionBudget": (
+        Column("Min Available", _at("spec.minAvailable", "N/A")),
+        Column("Max Unavailable", _at("spec.maxUnavailable", "N/A")),
+        Column("Allowed Disruptions", _at("status.disruptionsAllowed"), type="integer"),
+    ),
+    "StorageClass": (
+        Column("Provisioner", _at("provisioner", "")),
+        Column("ReclaimPolicy", _at("reclaimPolicy", "Delete")),
+        Column("VolumeBindingMode", _at("volumeBindingMode", "Immediate")),
+        Column("AllowVolumeExpansion", _at("allowVolumeExpansion", False)),
+    ),
+    "Service": (
+        Column("Type", _at("spec.type", "ClusterIP")),
+        Column("Cluster-IP", _at("spec.clusterIP", "<none>")),
+        Column("External-IP", _at("spec.externalName", "<none>")),
+        Column("Port(s)", _ports),
+        Column("Selector", _service_selector, wide=True),
+    ),
+}

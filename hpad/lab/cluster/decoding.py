@@ -1,0 +1,129 @@
+"""Whether a value fits the type of its kind, in the words in which the API server says that it does not."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from hpad.lab.cluster import gojson, schemas
+from hpad.lab.cluster.schemas import Schema, Type
+from hpad.model import fixedwidth, quantity
+
+_TIMES: Final = ("meta.v1.Time", "meta.v1.MicroTime")
+_QUANTITY: Final = "pkg.api.resource.Quantity"
+_BAD_QUANTITY: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_RANGES: Final = {
+    "int32": (fixedwidth.MIN_INT32, fixedwidth.MAX_INT32),
+    "int64": (-(2**63), 2**63 - 1),
+}
+_GO: Final = {"boolean": "bool", "double": "float64", "bytes": "[]uint8"}
+_NAMED: Final = {
+    "autoscaling.v2.HPAScalingPolicy.type": "v2.HPAScalingPolicyType",
+    "autoscaling.v2.HPAScalingRules.selectPolicy": "v2.ScalingPolicySelect",
+    "autoscaling.v2.HorizontalPodAutoscalerCondition.status": "v1.ConditionStatus",
+    "autoscaling.v2.HorizontalPodAutoscalerCondition.type": "v2.HorizontalPodAutoscalerConditionType",
+    "autoscaling.v2.MetricSpec.type": "v2.MetricSourceType",
+    "autoscaling.v2.MetricStatus.type": "v2.MetricSourceType",
+    "autoscaling.v2.MetricTarget.type": "v2.MetricTargetType",
+    "autoscaling.v2.ResourceMetricSource.name": "v1.ResourceName",
+    "autoscaling.v2.ResourceMetricStatus.name": "v1.ResourceName",
+    "autoscaling.v2.ContainerResourceMetricSource.name": "v1.ResourceName",
+    "autoscaling.v2.ContainerResourceMetricStatus.name": "v1.ResourceName",
+    "meta.v1.LabelSelectorRequirement.operator": "v1.LabelSelectorOperator",
+}
+"""Fields of an HPA whose strings have a type of their own in Go, which messages name."""
+
+
+def fault(schema: Schema, value: Mapping[str, Any]) -> str | None:
+    """What is wrong with the first field that does not fit, in the order of the document; None when all do."""
+    return next(_faults(schema, value, ""), None)
+
+
+def _faults(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[str]:
+    for name, each in value.items():
+        known = schema.fields.get(name)
+        if known is not None and each is not None:
+            where = f"{path}.{name}" if path else name
+            named = _NAMED.get(f"{schema.name}.{name}")
+            yield from _in_field(known.type, each, f"{_short(schema.name)}.{where}", where, named)
+
+
+def _in_field(kind: Type, value: Any, field: str, path: str, named: str | None = None) -> Iterator[str]:
+    """`field` is how Go names it, with the type around; `path` where it is."""
+    if kind.around:
+        elements = _elements(kind, value)
+        if elements is None:
+            yield _cannot(value, field, _go_type(kind))
+        for each in elements or ():
+            if each is not None:
+                yield from _in_field(kind.element, each, field, path)
+    elif kind.name in _TIMES or kind.name == _QUANTITY:
+        yield from _special(kind.name, value, field)
+    elif (schema := schemas.of_type(kind)) is None:
+        if not _is_scalar(kind.name, value):
+            yield _cannot(value, field, named or _go_type(kind))
+    elif schema.form is None:
+        found = _faults(schema, value, path) if isinstance(value, Mapping) else [_cannot(value, field, _go_type(kind))]
+        yield from found
+
+
+def _elements(kind: Type, value: Any) -> list[Any] | None:
+    """What a list or map holds; None for a value that is none."""
+    if kind.around.startswith("[]"):
+        return value if isinstance(value, list) else None
+    return list(value.values()) if isinstance(value, Mapping) else None
+
+
+def _is_scalar(kind: str, value: Any) -> bool:
+    if kind in _RANGES:
+        least, most = _RANGES[kind]
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    if kind == "double":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    wanted = {"string": str, "bytes": str, "boolean": bool, "object": dict}.get(kind)
+    return wanted is None or isinstance(value, wanted)
+
+
+def _special(kind: str, value: Any, field: str) -> Iterator[str]:
+    """Times and quantities, which read themselves."""
+    if kind == _QUANTITY:
+        text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        if not isinstance(text, str):
+            yield _BAD_QUANTITY
+            return
+        try:
+            quantity.parsed(text)
+        except quantity.QuantityError as problem:
+            yield str(problem)
+    elif not isinstance(value, str):
+        yield _cannot(value, field, "string")
+    elif not _is_time(value):
+        yield f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}" as "2006"'
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", text) is not None
+
+
+def _cannot(value: Any, field: str, kind: str) -> str:
+    shown = gojson.kind_of(value)
+    if shown == "number" and kind in _RANGES:
+        least, most = _RANGES[kind]
+        if isinstance(value, float) or not least <= value <= most:
+            shown += f" {value}"
+    return f"json: cannot unmarshal {shown} into Go struct field {field} of type {kind}"
+
+
+def _go_type(kind: Type) -> str:
+    around = kind.around.replace("{}", "map[string]")
+    if "." not in kind.name:
+        return around + _GO.get(kind.name, kind.name)
+    return around + ".".join(kind.name.split(".")[-2:])
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,70 @@
+"""What the server says of itself: discovery and OpenAPI, in the form that the request accepts."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from aiohttp import web
+
+from hpad.lab.cluster import aggregation, discovery, errors, openapi, openapi_v2
+from hpad.lab.cluster.resources import Registry
+from hpad.lab.cluster.store import Store
+
+_CACHED: Final = {"Cache-Control": "public"}
+
+
+def response(registry: Registry, store: Store, request: web.Request) -> web.Response:
+    """The answer to a GET of an address that is no object's; 404 in plain text for what is not there.
+
+    Raises ApiError 404 for another version of a group that the server has itself.
+    """
+    parts = [part for part in request.path.split("/") if part]
+    if not parts:
+        return web.json_response({"paths": list(_addresses(registry))})
+    if parts[:1] == ["openapi"]:
+        return _openapi(registry, parts[1:], request)
+    accept = request.headers.get("Accept", "")
+    aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
+    elsewhere = aggregation.registered(store)
+    body = discovery.answer(registry, parts, aggregated=aggregated, host=request.host, elsewhere=elsewhere)
+    if body is None:
+        _check_group(registry, parts)
+        return not_found()
+    is_aggregated = body.get("kind") == "APIGroupDiscoveryList"
+    headers = {"Content-Type": discovery.AGGREGATED, **_CACHED} if is_aggregated else {}
+    return web.Response(body=json.dumps(body).encode(), headers={"Content-Type": "application/json", **headers})
+
+
+def _openapi(registry: Registry, parts: list[str], request: web.Request) -> web.Response:
+    if parts == ["v2"] and openapi_v2.ASKED in request.headers.get("Accept", ""):
+        return web.Response(body=openapi_v2.encoded(registry), headers={"Content-Type": openapi_v2.MEDIA_TYPE})
+    if parts == ["v2"]:
+        return web.json_response(openapi_v2.document(registry))
+    if parts == ["v3"]:  # text/plain, as the real one has it
+        return web.Response(text=json.dumps(openapi.index(registry)))
+    document = openapi.document(registry, parts[1:]) if parts[:1] == ["v3"] else None
+    if document is None:
+        return web.Response(status=404) if parts[:1] == ["v3"] else not_found()
+    return web.json_response(document, headers={"Etag": f'"{openapi.digest(document)}"'})
+
+
+def _check_group(registry: Registry, parts: list[str]) -> None:
+    """Raises ApiError 404 where a part of the server answers for the group, and knows no such version."""
+    root, group = parts[0], "" if parts[0] == "api" else parts[1] if len(parts) > 2 else None
+    if root in ("api", "apis") and group in registry.groups() and len(parts) > 1:
+        served = registry.in_version(group, registry.groups()[group][0])
+        if any(not (each.is_custom or each.is_measured) for each in served):
+            raise errors.unknown_resource()
+
+
+def _addresses(registry: Registry) -> Iterator[str]:
+    """What there is besides objects."""
+    roots = ["/api", "/apis"]
+    for group, versions in registry.groups().items():
+        here = f"/apis/{group}" if group else "/api"
+        roots += [here, *(f"{here}/{version}" for version in versions)]
+    yield from sorted({*roots, "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"})
+
+
+def not_found() -> web.Response:
+    return web.Response(status=404, text="404 page not found\n")

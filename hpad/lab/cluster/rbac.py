@@ -1,0 +1,140 @@
+"""Who may do what: Roles, ClusterRoles and their bindings in the cluster, evaluated as kube-apiserver's RBAC does.
+
+The rules are those of the API reference of rbac.authorization.k8s.io/v1. Not done: aggregated ClusterRoles, and the
+refusal to grant what one does not have oneself.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hpad.lab.cluster import resources, users
+from hpad.lab.cluster.attributes import Attributes
+from hpad.lab.cluster.resources import Object, Resource
+from hpad.lab.cluster.store import Store
+
+GROUP: Final = "rbac.authorization.k8s.io"
+
+
+def _kind(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return Resource(GROUP, ("v1",), plural, kind, namespaced=namespaced, has_status=False, has_generation=False)
+
+
+ROLES = _kind("roles", "Role", namespaced=True)
+ROLE_BINDINGS = _kind("rolebindings", "RoleBinding", namespaced=True)
+CLUSTER_ROLES = _kind("clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = _kind("clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+SERVICE_ACCOUNTS = Resource(
+    "", ("v1",), "serviceaccounts", "ServiceAccount", short_names=("sa",), has_status=False, has_generation=False
+)
+KINDS: Final = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, SERVICE_ACCOUNTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether something is allowed; `reason` is by which binding, or which role a binding names in vain."""
+
+    allowed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorizer:
+    """Judges by what the store holds at the moment; `enabled` False: everybody may do everything."""
+
+    store: Store
+    enabled: bool = True
+
+    def judge(self, user: users.User, what: Attributes) -> Verdict:
+        if not self.enabled or users.MASTERS in user.groups:
+            return Verdict(True)
+        missing = []
+        for binding in self._bindings(what.namespace):
+            subject = _subject(binding, user)
+            if subject is None:
+                continue
+            rules = self._rules(binding)
+            if rules is None:
+                missing.append(_not_there(binding))
+            elif any(allows(rule, what) for rule in rules):
+                return Verdict(True, _allowed_by(binding, subject))
+        return Verdict(False, f"RBAC: {_listed(missing)}" if missing else "")
+
+    def rules_of(self, user: users.User, namespace: str) -> list[Mapping[str, Any]]:
+        """Every rule that holds for a user in a namespace."""
+        if not self.enabled or users.MASTERS in user.groups:
+            return [
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+                {"verbs": ["*"], "nonResourceURLs": ["*"]},
+            ]
+        bindings = [each for each in self._bindings(namespace) if _subject(each, user)]
+        return [rule for each in bindings for rule in self._rules(each) or ()]
+
+    def _bindings(self, namespace: str) -> Iterator[Object]:
+        yield from self.store.objects(CLUSTER_ROLE_BINDINGS)
+        if namespace:
+            yield from self.store.objects(ROLE_BINDINGS, namespace)
+
+    def _rules(self, binding: Object) -> list[Mapping[str, Any]] | None:
+        reference = binding["roleRef"]
+        if reference["kind"] == "ClusterRole":
+            role = self.store.find(CLUSTER_ROLES, "", reference["name"])
+        else:
+            role = self.store.find(ROLES, binding["metadata"].get("namespace", ""), reference["name"])
+        return None if role is None else list(role.get("rules") or ())
+
+
+def allows(rule: Mapping[str, Any], what: Attributes) -> bool:
+    """Whether one rule of a role lets this happen."""
+    if not {"*", what.verb} & set(rule.get("verbs") or ()):
+        return False
+    if what.path:
+        return any(_is_path(wanted, what.path) for wanted in rule.get("nonResourceURLs") or ())
+    names = rule.get("resourceNames") or ()
+    wanted = {"*", what.full, *([f"*/{what.subresource}"] if what.subresource else ())}
+    return bool(
+        {"*", what.group} & set(rule.get("apiGroups") or ())
+        and wanted & set(rule.get("resources") or ())
+        and (not names or what.name in names)
+    )
+
+
+def _is_path(wanted: str, path: str) -> bool:
+    return wanted in ("*", path) or (wanted.endswith("*") and path.startswith(wanted.rstrip("*")))
+
+
+def _subject(binding: Object, user: users.User) -> str | None:
+    """The subject of a binding that this user is, as reasons describe it."""
+    for subject in binding.get("subjects") or ():
+        kind, name = subject["kind"], subject["name"]
+        namespace = subject.get("namespace") or binding["metadata"].get("namespace", "")
+        if kind == "User" and user.name == name:
+            return f'User "{name}"'
+        if kind == "Group" and name in user.groups:
+            return f'Group "{name}"'
+        if kind == "ServiceAccount" and user.name == f"system:serviceaccount:{namespace}:{name}":
+            return f'ServiceAccount "{name}/{namespace}"'
+    return None
+
+
+def _allowed_by(binding: Object, subject: str) -> str:
+    metadata, role = binding["metadata"], binding["roleRef"]
+    name = "/".join(part for part in (metadata["name"], metadata.get("namespace", "")) if part)
+    return f'RBAC: allowed by {binding["kind"]} "{name}" of {role["kind"]} "{role["name"]}" to {subject}'
+
+
+def _not_there(binding: Object) -> str:
+    role = binding["roleRef"]
+    return f'{role["kind"].lower()}.{GROUP} "{role["name"]}" not found'
+
+
+def _listed(problems: list[str]) -> str:
+    told = list(dict.fromkeys(problems))
+    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+
+
+def register(registry: resources.Registry) -> None:
+    """Serve the kinds of this room, but for what is served already."""
+    for kind in KINDS:
+        if registry.find(kind.group, "v1", kind.plural) is None:
+            registry.add(kind)

@@ -1,0 +1,69 @@
+"""Memories by HPA: those of HPAs that are there as decisions read them, those of HPAs that vanished as records.
+
+A memory is some sixty objects of three kilobytes together, and its record one of a few hundred bytes. Whoever comes
+back is given the memory anew, at the cost of reading a record: what a restart would have kept of it.
+"""
+
+from collections.abc import Iterator
+
+from hpad.model.key import Key
+from hpad.store import record
+from hpad.store.memory import Memory, recalled
+
+
+class Memories:
+    """A mapping, of which `pack` makes single entries small."""
+
+    def __init__(self) -> None:
+        self._open: dict[Key, Memory] = {}
+        self._packed: dict[Key, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._packed)
+
+    def __iter__(self) -> Iterator[Key]:
+        yield from self._open
+        yield from self._packed
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._open or key in self._packed
+
+    def get(self, key: Key) -> Memory | None:
+        """The memory, None if there is none. One that was packed stays so: whoever adds to it `put`s it."""
+        held = self._open.get(key)
+        if held is not None:
+            return held
+        packed = self._packed.get(key)
+        return None if packed is None else record.decode(key, packed)
+
+    def put(self, key: Key, memory: Memory) -> None:
+        self._packed.pop(key, None)
+        self._open[key] = memory
+
+    def drop(self, key: Key) -> None:
+        """Fine if there is none."""
+        self._open.pop(key, None)
+        self._packed.pop(key, None)
+
+    def recall(self, key: Key) -> None:
+        """From now on the memory is one that was `recalled`; fine if there is none."""
+        held = self._open.get(key)
+        if held is not None:  # one that was packed is so anyway
+            self._open[key] = recalled(held)
+
+    def is_packed(self, key: Key) -> bool:
+        return key in self._packed
+
+    def pack(self, key: Key) -> None:
+        """Keep nothing but the record, as if the memory had been read from where it survives; fine if there is none."""
+        held = self._open.pop(key, None)
+        if held is not None:
+            self._packed[key] = record.encode(key, held)
+
+    def record(self, key: Key) -> bytes | None:
+        """What is to be saved, None if there is none."""
+        packed = self._packed.get(key)
+        if packed is not None:
+            return packed
+        held = self._open.get(key)
+        return None if held is None else record.encode(key, held)

@@ -1,0 +1,261 @@
+"""Nodes that go and come, and vhosts too large for one look: a backlog must never look smaller than it is.
+
+What the stub answers is what RabbitMQ 3.10 answers in a cluster of three nodes, one of which is killed.
+"""
+
+import asyncio
+import json
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, Context, ExternalSample
+from hpad.lab.servers import rabbitmq as servers
+from hpad_adapters import rabbitmq
+
+NONE = {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
+FIVE = {"messages": 5, "messages_ready": 5, "messages_unacknowledged": 0}
+SETTLED = 180.0
+
+
+def adapter(url: str | list[str], context: Context, **changed: object) -> rabbitmq.RabbitMQ:
+    given = {"url": url, "username": "hpad", "password": "hpad-lab", "request_timeout": "60s"} | changed
+    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), context)
+
+
+async def asked(source: rabbitmq.RabbitMQ, *selectors: str) -> list[Answer]:
+    return await source.answer([testing.external("queue_messages", selector) for selector in selectors])
+
+
+def total(answer: Answer) -> int:
+    assert isinstance(answer, ExternalSample), answer
+    return sum(answer.values)
+
+
+class Cluster:
+    """Answers lists and single queues from totals and statistics that a test says."""
+
+    def __init__(self, totals: dict[str, dict[str, object]], statistics: dict[str, dict[str, object]]) -> None:
+        self.totals = totals
+        self.statistics = statistics
+
+    async def __call__(self, request: web.Request) -> web.Response:
+        counted = "disable_stats" in request.query
+        name = request.path.removeprefix("/api/queues//").strip("/")
+        if not name:
+            queues = self.totals if counted else self.statistics
+            items = [{"name": each, "vhost": "/", **fields} for each, fields in queues.items()]
+            return web.json_response({"items": items, "page_count": 1, "filtered_count": len(items)})
+        fields = self.totals.get(name, {}) if counted else self.statistics.get(name, {})
+        if not fields or fields.get("state") == "down":
+            return web.json_response({"error": "Object Not Found", "reason": "Not Found"}, status=404)
+        if counted:  # of a single queue RabbitMQ 3.10 gives no totals
+            return web.json_response({"name": name, "vhost": "/", "type": fields["type"], "state": "live"})
+        return web.json_response({"name": name, "vhost": "/", **fields})
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.skipif(not servers.RabbitMQServer.installed(), reason=servers.ABSENT)
+async def test_a_backlog_that_outlives_the_broker_is_never_seen_as_empty(rabbit):
+    """The totals of a quorum queue are zero until its new leader has counted."""
+    async with servers.RabbitMQServer() as server:
+        api = f"{server.management_url}/api"
+        login = {"Authorization": aiohttp.encode_basic_auth(server.admin.name, server.admin.password)}
+        body = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
+        message = {
+            "properties": {"delivery_mode": 2},
+            "routing_key": "jobs",
+            "payload": "x",
+            "payload_encoding": "string",
+        }
+        async with rabbit.http.put(f"{api}/queues/%2F/jobs", json=body, headers=login) as response:
+            assert response.status == 201
+        for _ in range(5):
+            async with rabbit.http.post(
+                f"{api}/exchanges/%2F/amq.default/publish", json=message, headers=login
+            ) as done:
+                assert done.status == 200
+        source = adapter(server.management_url, rabbit)
+        await seen_until_five(source)  # what is counted as they come in may be any number of them
+        await server.restart()
+        seen = await seen_until_five(source)
+    assert set(seen) <= {5_000, None}
+
+
+async def seen_until_five(source: rabbitmq.RabbitMQ) -> list[int | None]:
+    """What is told, None for an error, until it is right."""
+    seen: list[int | None] = []
+    async with asyncio.timeout(SETTLED):
+        while 5_000 not in seen:
+            [answer] = await asked(source, "queue=jobs")
+            seen.append(total(answer) if isinstance(answer, ExternalSample) else None)
+            await asyncio.sleep(0.1)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("statistics", "expected"),
+    [
+        ({"state": "running", **NONE}, 0),
+        ({"state": "running", **FIVE}, 5_000),
+        ({}, None),
+        (NONE, None),
+        ({"state": "live"}, 0),
+    ],
+    ids=["empty", "the leader changed", "nobody has counted", "a sum over nothing", "a broker without statistics"],
+)
+async def test_a_quorum_queue_is_empty_only_if_its_statistics_say_so_too(stub, rabbit, statistics, expected):
+    quorum = {"type": "quorum"}
+    stub.handler = Cluster({"q": {**quorum, "state": "running", **NONE}}, {"q": {**quorum, **statistics}})
+    for selector in ("queue=q", "queue in (q,a,b,c,d)"):
+        [answer] = await asked(adapter(stub.url, rabbit, on_missing_queue="zero"), selector)
+        assert (total(answer) if isinstance(answer, ExternalSample) else None) == expected
+
+
+async def test_a_queue_whose_node_is_down_is_not_missing(stub, rabbit):
+    down = {"type": "classic", "state": "down"}
+    stub.handler = Cluster({"q": down}, {"q": down})
+    source = adapter(stub.url, rabbit, on_missing_queue="zero")
+    for selector in ("queue=q", "queue=q,mode=consumers", "queue in (q,a,b,c,d)"):
+        [answer] = await asked(source, selector)
+        assert isinstance(answer, AdapterError)
+        assert answer.message.endswith(": the queue is down")
+    stub.handler = Cluster({}, {})
+    assert [total(answer) for answer in await asked(source, "queue=q")] == [0]
+
+
+@pytest.mark.parametrize("state", ["down", "stopped", "crashed", "minority"])
+async def test_the_counts_of_a_queue_that_is_not_at_work_are_none(stub, rabbit, state):
+    """As RabbitMQ tells of a quorum queue that has lost its leader and most of its nodes."""
+    stub.handler = Cluster({"q": {"type": "quorum", "state": state, **NONE}}, {"q": {"type": "quorum"}})
+    source = adapter(stub.url, rabbit, on_missing_queue="zero", metrics={"it": rabbitmq.Metric(queue_regex=".*")})
+    for query in ("queue=q", "queue in (q,a,b,c,d)"):
+        [answer] = await asked(source, query)
+        assert isinstance(answer, AdapterError), answer
+    [answer] = await source.answer([testing.external("it")])
+    assert isinstance(answer, AdapterError)
+    assert answer.message.endswith(f"the queue is {state}")
+
+
+async def test_totals_are_asked_for_again_once_a_queue_is_back(stub, rabbit):
+    """A broker that keeps no statistics has nothing else."""
+    down, live = {"type": "classic", "state": "down"}, {"type": "classic", "state": "live"}
+    stub.handler = Cluster({"q": down}, {"q": down})
+    source = adapter(stub.url, rabbit, on_missing_queue="zero")
+    await asked(source, "queue in (q,a,b,c,d)")
+    stub.handler = Cluster({"q": {**down, "state": "running", **FIVE}}, {"q": live})
+    assert [total(answer) for answer in await asked(source, "queue in (q,a,b,c,d)")] == [5_000]
+
+
+@pytest.mark.rabbitmq
+async def test_in_a_vhost_with_too_many_queues_each_question_is_judged_by_itself(broker, rabbit):
+    metrics = {"few": rabbitmq.Metric(queue_regex="q000."), "all": rabbitmq.Metric(queue_regex=".*")}
+    source = adapter(broker.url, rabbit, vhost="many", max_queues=1_000, metrics=metrics)
+    named = [testing.external("queue_messages", f"queue=q{number:04}") for number in range(1_100)]
+    few, everything, *rest = await source.answer([testing.external("few"), testing.external("all"), *named])
+    assert len(few.values) == 10
+    assert "more than 1000 queues" in everything.message
+    assert [answer.message for answer in rest if isinstance(answer, AdapterError)] == []
+
+
+def exposition(node: str, **queues: int) -> str:
+    lines = [f'rabbitmq_detailed_queue_messages{{vhost="/",queue="{name}"}} {count}' for name, count in queues.items()]
+    identity = f'rabbitmq_identity_info{{rabbitmq_node="{node}",rabbitmq_cluster="c"}} 1'
+    return "\n".join(["# TYPE rabbitmq_detailed_queue_messages gauge", *lines, identity, ""])
+
+
+class Nodes:
+    """A cluster whose nodes answer below paths of their own."""
+
+    def __init__(self, **nodes: str | None) -> None:
+        self.nodes = nodes
+
+    async def __call__(self, request: web.Request) -> web.Response:
+        text = self.nodes[request.path.split("/")[1]]
+        return web.Response(text=text or "", status=200 if text else 500, content_type="text/plain")
+
+
+async def test_the_metrics_of_all_nodes_of_a_cluster_make_up_a_whole(stub, rabbit):
+    stub.handler = Nodes(one=exposition("one", a=1, b=2), two=exposition("two", c=4), other=exposition("two", c=4))
+    urls = [f"{stub.url}/{node}" for node in ("one", "two", "other")]
+    metrics = {"queue_messages": rabbitmq.Metric(), "all": rabbitmq.Metric(queue_regex=".*")}
+    source = adapter(urls, rabbit, source="prometheus", metrics=metrics, on_missing_queue="zero")
+    queries = [testing.external("queue_messages", f"queue={name}") for name in ("a", "c", "gone")]
+    assert [total(answer) for answer in await source.answer([*queries, testing.external("all")])] == [
+        1000,
+        4000,
+        0,
+        7000,
+    ]
+    stub.handler.nodes["one"] = None
+    everything, first, second, gone = await source.answer([testing.external("all"), *queries])
+    assert "answered 500" in everything.message
+    assert total(second) == 4000
+    assert [answer.message.rpartition(" has no ")[2] for answer in (first, gone)] == ["messages"] * 2
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, context: Context) -> None:
+        self.seconds = 0.0
+        self.now = context.clock.now
+        self.sleep = context.clock.sleep
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+async def test_a_queue_of_which_the_metrics_told_a_moment_ago_is_not_missing(stub, rabbit):
+    clock = Clock(rabbit)
+    metrics = {"queue_messages": rabbitmq.Metric(), "all": rabbitmq.Metric(queue_regex=".*")}
+    given = {"source": "prometheus", "metrics": metrics, "on_missing_queue": "zero"}
+    source = adapter(f"{stub.url}/one", msgspec.structs.replace(rabbit, clock=clock), **given)
+    queries = [testing.external("queue_messages", "queue=jobs"), testing.external("all")]
+    stub.handler = Nodes(one=exposition("a", jobs=5, mail=1))
+    assert [total(answer) for answer in await source.answer(queries)] == [5000, 6000]
+    stub.handler = Nodes(one=exposition("a", mail=1))
+    for clock.seconds in (15.0, 29.0):
+        assert [type(answer) for answer in await source.answer(queries)] == [AdapterError] * 2
+    clock.seconds = 31.0
+    assert [total(answer) for answer in await source.answer(queries)] == [0, 1000]
+
+
+async def test_one_address_of_several_nodes_tells_nothing(stub, rabbit):
+    stub.handler = Nodes(one=exposition("a", jobs=1))
+    source = adapter(f"{stub.url}/one", rabbit, source="prometheus", on_missing_queue="zero")
+    assert [total(answer) for answer in await asked(source, "queue=jobs")] == [1000]
+    stub.handler = Nodes(one=exposition("b", jobs=1))
+    [answer] = await asked(source, "queue=jobs")
+    assert isinstance(answer, AdapterError)
+    assert "several nodes of a cluster answer by turns (a, b)" in answer.message
+    assert "write the address of each node" in answer.message
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize(
+    "name", [".", "..", "a/..", "%2F", "ö(1) [ä]\"'", "x" * 255], ids=["dot", "dots", "above", "escape", "odd", "long"]
+)
+@pytest.mark.parametrize("source", ["management", "amqp"])
+async def test_no_name_is_too_odd(broker, rabbit, source, name):
+    if source == "amqp":
+        pytest.importorskip("aiormq")
+    queue = {"vhost": "/", "name": name, "durable": True, "auto_delete": False, "arguments": {}}
+    await broker.define(queues=[queue])
+    url = broker.url if source == "management" else broker.amqp_url
+    reader = adapter(url, rabbit, source=source, queues={"it": name})
+    [answer] = await asked(reader, "queue=it,mode=ready")
+    await reader.aclose()
+    assert total(answer) == 0
+
+
+@pytest.mark.parametrize("selector", ["queue=", "queue in (a,)", "queue=a,vhost="])
+async def test_a_value_that_is_empty_is_the_specs_fault(stub, rabbit, selector):
+    [answer] = await asked(adapter(stub.url, rabbit), selector)
+    assert isinstance(answer, AdapterError)
+    assert answer.blame == "spec"
+    assert "is empty: write a value" in answer.message
+    assert json.dumps([request.path for request in stub.requests]) == "[]"

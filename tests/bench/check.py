@@ -1,0 +1,32 @@
+"""What `hpad check` costs: `python tests/bench/check.py` prints the seconds for a file of a thousand HPAs."""
+
+import contextlib
+import io
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import engine
+
+from hpad.cli import main
+
+HPAS = 1_000
+
+
+def run() -> None:
+    """Check a file of valid HPAs, one JSON document a line."""
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "hpas.jsonl"
+        path.write_text("".join(json.dumps({**head, **engine.HPA}) + "\n" for _ in range(HPAS)))
+        began = time.perf_counter()
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = main(["check", str(path)])
+        seconds = time.perf_counter() - began
+    assert status == 0, "the HPAs are valid"
+    print(f"check: {HPAS:,} HPAs in {seconds:.2f} s")
+
+
+if __name__ == "__main__":
+    run()

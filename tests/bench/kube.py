@@ -1,0 +1,114 @@
+"""What watching costs: `python tests/bench/kube.py` prints time and memory for a pod, and two ways to write a status.
+
+50,000 pods of 10,000 workloads come in pages of 500 as an API server sends them, and go through a pod cache with its
+index. A status is written to the embedded API server by a PUT of the whole object and by a merge patch; the CPU of
+both sides counts, as they share a process.
+"""
+
+import asyncio
+import json
+import resource
+import time
+from typing import Any
+
+import msgspec
+
+from hpad.clock import SystemClock
+from hpad.kube import client as clients
+from hpad.kube import codec, paths, status
+from hpad.kube.credentials import ClusterConfig
+from hpad.kube.pods import PodCache
+from hpad.lab.cluster import Cluster
+from hpad.model.hpa import HorizontalPodAutoscalerStatus
+
+PODS, EACH, PAGE = 50_000, 5, 500
+WRITES = 300
+NOW = "2026-01-01T00:00:00Z"
+
+
+def pod(number: int) -> dict[str, Any]:
+    """About 4 kB, most of which no decision reads."""
+    app = f"web-{number // EACH}"
+    mounts = [
+        {"name": f"volume-{index}", "mountPath": f"/var/lib/data/{index}", "readOnly": True} for index in range(8)
+    ]
+    container = {
+        "name": "app",
+        "image": "registry.example.com/team/app@sha256:" + "0" * 64,
+        "env": [{"name": f"SETTING_{index}", "value": "x" * 40} for index in range(12)],
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
+        "volumeMounts": mounts,
+    }
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": NOW, "lastProbeTime": None}
+        for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ]
+    labels = {"app": app, "pod-template-hash": f"{number // EACH:010x}"}
+    head = {"name": f"{app}-{number % EACH}", "namespace": f"ns{number % 50}", "uid": f"{number:036}", "labels": labels}
+    return {
+        "metadata": {**head, "resourceVersion": str(number), "annotations": {"note": "y" * 300}},
+        "spec": {"containers": [container], "nodeName": f"node-{number % 400}", "serviceAccountName": "default"},
+        "status": {"phase": "Running", "startTime": NOW, "conditions": conditions, "podIP": "10.0.0.1"},
+    }
+
+
+def page(first: int) -> bytes:
+    items = [pod(number) for number in range(first, first + PAGE)]
+    return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+
+
+def resident() -> int:
+    """Bytes of memory that are in use."""
+    with open("/proc/self/statm", encoding="ascii") as figures:
+        return int(figures.read().split()[1]) * resource.getpagesize()
+
+
+def watched() -> None:
+    cache = PodCache(clients.Client(ClusterConfig("http://127.0.0.1:1"), SystemClock()))
+    bodies = [page(first) for first in range(0, PODS, PAGE)]
+    size, before, began = sum(map(len, bodies)), resident(), time.process_time()
+    for body in bodies:
+        for raw in codec.page(body).items or ():
+            record = codec.pod(raw)
+            cache.put(record.key, record.value, record.version, listed=True)
+    spent, kept = time.process_time() - began, resident() - before
+    each = f"{spent / PODS * 1e6:.1f} µs and {kept / PODS:,.0f} bytes of {size / PODS:,.0f} kept"
+    print(f"kube: a pod of a list costs {each}, index included ({PODS:,} pods: {kept / 2**20:.0f} MiB)")
+
+
+async def written() -> None:
+    async with Cluster(controllers=False, kubelet=False) as cluster:
+        target = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
+        head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
+        cluster.apply({**head, "spec": {"scaleTargetRef": target, "maxReplicas": 10}})
+        async with clients.Client(ClusterConfig(cluster.url), SystemClock()) as client:
+            print(f"kube: a status costs {await put(client):,.0f} µs by PUT, {await patched(client):,.0f} µs by PATCH")
+
+
+async def put(client: clients.Client) -> float:
+    """µs of CPU on both sides."""
+    statuses = status.Statuses(client)
+    held = statuses.decode(await client.request("GET", path())).value
+    began = time.process_time()
+    for number in range(WRITES):
+        statuses.changed(held.metadata.key, None, held)
+        held = await statuses.write(held, HorizontalPodAutoscalerStatus(desired_replicas=number % 9))
+    return (time.process_time() - began) / WRITES * 1e6
+
+
+async def patched(client: clients.Client) -> float:
+    """The same by a merge patch, which needs no more than the new status."""
+    began = time.process_time()
+    for number in range(WRITES):
+        body = msgspec.json.encode({"status": {"desiredReplicas": number % 9, "currentMetrics": None}})
+        codec.hpa(await client.request("PATCH", path("status"), body=body, content_type="application/merge-patch+json"))
+    return (time.process_time() - began) / WRITES * 1e6
+
+
+def path(*more: str) -> str:
+    return "/".join([paths.HPAS.collection("default"), "web", *more])
+
+
+if __name__ == "__main__":
+    watched()
+    asyncio.run(written())

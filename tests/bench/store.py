@@ -1,0 +1,153 @@
+"""What remembering costs: `python tests/bench/store.py` prints bytes and milliseconds a tick, for both stores.
+
+HPAs with the history of a five-minute window at 15 seconds a turn, two rescales each; a tick changes all of them. CPU
+is that of this process, whose event loop has other things to do; `longest` is for how long it had no time for them (the
+embedded API server of the ConfigMaps has a process of its own). A rescale waits for one save of its own HPA's records.
+"""
+
+import asyncio
+import contextlib
+import multiprocessing
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from hpad.clock import SystemClock
+from hpad.kube import client, credentials, history
+from hpad.lab.cluster import Cluster
+from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.key import Key
+from hpad.store import lasting, sqlite
+from hpad.store.memory import Memory
+from hpad.telemetry import Telemetry
+
+SIZES = (1_000, 10_000)
+TICKS = 3
+TURN = timedelta(seconds=15)
+WINDOW = 21
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NEVER = lasting.Pace(tick=0.0, rest=3600.0)
+
+
+class Cost(NamedTuple):
+    """Of one save: in seconds."""
+
+    wall: float
+    cpu: float
+    longest: float
+
+
+def memory(number: int, tick: int) -> Memory:
+    """Of an HPA with a load, moments and a uid of its own."""
+    dice = random.Random(f"{number} {tick}")
+    now = START + TURN * (WINDOW + tick)
+    moments = [now - TURN * (WINDOW - turn) + timedelta(microseconds=dice.randrange(100_000)) for turn in range(WINDOW)]
+    past = tuple(Recommendation(moment, 10 + dice.randrange(9)) for moment in moments)
+    known = History(past, (Rescale(moments[-3], 2),), (Rescale(moments[-9], 1),))
+    uid = str(uuid.UUID(int=random.Random(number).getrandbits(128)))
+    return Memory(uid=uid, history=known, at=now, left=10 + dice.randrange(9))
+
+
+def serve(pipe: Connection) -> None:
+    """In a process of its own: an API server, until the other end is closed."""
+
+    async def main() -> None:
+        async with Cluster(kubelet=False, controllers=False) as cluster:
+            pipe.send(cluster.url)
+            with contextlib.suppress(EOFError):
+                await asyncio.to_thread(pipe.recv)
+
+    asyncio.run(main())
+
+
+@contextlib.asynccontextmanager
+async def in_a_file() -> AsyncIterator[lasting.Shelf]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield sqlite.Sqlite(Path(folder) / "history.db", SystemClock())
+
+
+@contextlib.asynccontextmanager
+async def in_the_cluster() -> AsyncIterator[lasting.Shelf]:
+    spawning = multiprocessing.get_context("spawn")
+    ours, theirs = spawning.Pipe()
+    process = spawning.Process(target=serve, args=(theirs,))
+    process.start()
+    theirs.close()
+    try:
+        url = await asyncio.to_thread(ours.recv)
+        async with client.Client(credentials.ClusterConfig(url), SystemClock()) as api:
+            yield history.ConfigMaps(api, "default", "hpad-history")
+    finally:
+        ours.close()
+        await asyncio.to_thread(process.join)
+
+
+async def timed(keys: list[Key], store: lasting.Lasting) -> Cost:
+    """Until the last of these is saved."""
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - before - 0.001)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    wall, cpu = time.perf_counter(), time.process_time()
+    await store.flush(keys)
+    cost = Cost(time.perf_counter() - wall, time.process_time() - cpu, longest)
+    watching.cancel()
+    return cost
+
+
+async def measure(name: str, shelf: lasting.Shelf, count: int) -> None:
+    keys = [Key(f"team-{number % 50}", f"web-{number}") for number in range(count)]
+    store = lasting.Lasting(shelf, SystemClock(), Telemetry(), NEVER)
+    running = asyncio.create_task(store.run())
+    await store.recall(keys[0])
+    costs = []
+    for tick in range(TICKS + 1):
+        for number, key in enumerate(keys):
+            store.put(key, memory(number, tick))
+        costs.append(await timed(keys, store))
+    store.put(keys[0], msgspec.structs.replace(store.get(keys[0]), left=1))
+    rescale = await timed(keys[:1], store)
+    began = time.perf_counter()
+    await shelf.load()
+    load = time.perf_counter() - began
+    tick_cost = min(costs[1:])
+    size = await shelf.size()
+    print(
+        f"store {name}, {count:,} HPAs: {size / count:,.0f} bytes an HPA ({size / 1e6:.1f} MB); "
+        f"a tick {_ms(tick_cost)}; a rescale {_ms(rescale)}; read in {load * 1e3:.0f} ms"
+    )
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await shelf.close()
+
+
+def _ms(cost: Cost) -> str:
+    return f"{cost.wall * 1e3:.0f} ms (CPU {cost.cpu * 1e3:.0f}, longest {cost.longest * 1e3:.0f})"
+
+
+async def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    for count in SIZES:
+        for name, opened in (("sqlite", in_a_file), ("configmaps", in_the_cluster)):
+            async with opened() as shelf:
+                await measure(name, shelf, count)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

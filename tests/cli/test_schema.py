@@ -1,0 +1,98 @@
+"""The schema of the configuration and the settings judge files alike."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from hpad import settings
+from hpad.cli import main
+
+SAMPLE = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
+GOOD = [
+    "",
+    "sync_period: 1h30m0.5s",
+    "namespaces: shop,bank",
+    "namespaces: [shop, bank]",
+    "feature_gates: HPAScaleToZero=true",
+    "feature_gates: {HPAScaleToZero: true}",
+    "listen: none",
+    "listen: '[::1]:8473'",
+    "store: sqlite:/var/lib/hpad/history.db",
+    "store: {kind: cluster, namespace: hpad, name: history}",
+    "sources: {a: {adapter: rabbitmq, url: 'http://x', timeout: 3s, limits: {rate: 0.5, max_age: 60s}}}",
+    "sources: {a: {adapter: static, file: x, match: [{metrics: queue_*}, {types: [External]}], fallback: hold}}",
+    "{sources: {a: {adapter: static}}, routes: [{match: {metrics: [x], labels: {queue: y}}, source: a}]}",
+    "leader_elect_resource_lock: leases",
+    "kube_api_qps: 20.5",
+]
+BAD = [
+    "sync_periode: 15s",
+    "sync_period: 15",
+    "sync_period: soon",
+    "downscale_stabilization: -5m",
+    "workers: 0",
+    "workers: many",
+    "tolerance: 10",
+    "listen: '8080'",
+    "feature_gates: {HPAScaleToZer: true}",
+    "feature_gates: {HPAScaleToZero: 2}",
+    "sources: [rabbitmq]",
+    "sources: {a: {timeout: 3}}",
+    "sources: {a: {match: {metric: x}}}",
+    "sources: {a: {match: {types: [Extern]}}}",
+    "sources: {a: {limits: {freshness: 5s}}}",
+    "sources: {a: {limits: {rate: 0}}}",
+    "routes: [{source: a}]",
+    "log_level: loud",
+    "store: {kind: redis}",
+    "store: {path: 5}",
+    "leader_elect: maybe",
+    "leader_elect_resource_lock: endpoints",
+    "leader_elect_resource_name: No_Name",
+    "leader_elect_resource_namespace: a.b",
+    "namespaces: [No_Name]",
+    "- a",
+]
+
+
+@pytest.fixture
+def validator(capsys: pytest.CaptureFixture[str]) -> jsonschema.Draft202012Validator:
+    """Of what `hpad config schema` prints."""
+    assert main(["config", "schema"]) == 0
+    schema: dict[str, Any] = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def taken(text: str, folder: Path) -> bool:
+    file = folder / "hpad.yaml"
+    file.write_text(text)
+    try:
+        settings.load(file, {"STATE_DIRECTORY": str(folder)}, {})
+    except settings.SettingsError:
+        return False
+    return True
+
+
+def test_the_sample_is_valid(validator: jsonschema.Draft202012Validator) -> None:
+    validator.validate(yaml.safe_load(SAMPLE.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_what_hpad_takes_the_schema_takes(
+    validator: jsonschema.Draft202012Validator, text: str, tmp_path: Path
+) -> None:
+    assert taken(text, tmp_path)
+    validator.validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_hpad_refuses_the_schema_refuses(
+    validator: jsonschema.Draft202012Validator, text: str, tmp_path: Path
+) -> None:
+    assert not taken(text, tmp_path)
+    assert list(validator.iter_errors(yaml.safe_load(text)))

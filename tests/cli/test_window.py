@@ -1,0 +1,152 @@
+"""`hpad sources` in front of a window that does not let everybody look in."""
+
+import asyncio
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import web
+from serve import windows
+
+from hpad.cli import main
+from hpad.model.serving import Serving
+from hpad.serve.server import Server
+
+
+async def asked(*arguments: object) -> int:
+    return await asyncio.to_thread(main, ["sources", *map(str, arguments)])
+
+
+def address(server: Server) -> str:
+    return server.url.partition("://")[2]
+
+
+async def test_a_token_lets_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens, wrong = tmp_path / "tokens", tmp_path / "wrong"
+    tokens.write_text("\none-token\nanother-token\n")
+    wrong.write_text("no-token")
+    async with windows.opened(Serving(token_file=tokens)) as server:
+        assert await asked("--address", address(server), "--token-file", tokens) == 0
+        assert capsys.readouterr().out.startswith("NAME")
+        assert await asked("--address", address(server), "--token-file", wrong) == 1
+        assert await asked("--address", address(server)) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("answered 401 Unauthorized: show who you are with --token-file or --cert") == 2
+    assert "token\n" not in err
+
+
+async def test_tls_is_trusted_by_its_authority_and_a_certificate_lets_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers, clients = trustme.CA(), trustme.CA()
+    certificate, key = windows.write_certificate(tmp_path, servers)
+    for name, authority in (("servers.crt", servers), ("clients.crt", clients)):
+        authority.cert_pem.write_to_path(str(tmp_path / name))
+    clients.issue_cert("me@example.com").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "me.pem"))
+    serving = Serving(certificate=certificate, private_key=key, client_ca=tmp_path / "clients.crt")
+    async with windows.opened(serving) as server:
+        known = ("--address", address(server), "--cacert", tmp_path / "servers.crt")
+        assert await asked(*known, "--cert", tmp_path / "me.pem") == 0
+        assert await asked(*known) == 1
+        assert "401" in capsys.readouterr().err
+        assert await asked("--address", server.url) == 1
+        assert "name its authorities with --cacert" in capsys.readouterr().err
+        assert await asked(*known, "--cert", tmp_path / "servers.crt") == 1
+        assert "--cert: " in capsys.readouterr().err
+
+
+async def test_where_the_environment_has_hpad_serve_tls_it_is_asked_by_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = windows.write_certificate(tmp_path, trustme.CA())
+    async with windows.opened(Serving(certificate=certificate, private_key=key)) as server:
+        monkeypatch.setenv("HPAD_LISTEN", address(server))
+        monkeypatch.setenv("HPAD_TLS_CERT_FILE", str(certificate))
+        assert await asked() == 1
+    assert f"no hpad answers on {server.url}/api/sources: " in capsys.readouterr().err
+
+
+async def test_a_token_does_not_follow_a_redirect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.Response(status=302, headers={"Location": "/elsewhere"})
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    (tmp_path / "token").write_text("secret")
+    assert await asked("--address", "{}:{}".format(*runner.addresses[0]), "--token-file", tmp_path / "token") == 1
+    await runner.cleanup()
+    assert seen == ["/api/sources"]
+    assert "302" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--address", "10.0.0.7:1", "--token-file", "{file}"), "readable by all: write https://10.0.0.7:1"),
+        (("--address", "ftp://x:1"), "'ftp://x:1' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--address", "x:1x"), "'x:1x' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--address", "https://x y:1"), "'https://x y:1' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--address", "x:65536"), "'x:65536' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--token-file", "{file}.none"), "No such file or directory"),
+        (("--token-file", "{empty}"), "is empty"),
+        (("--cacert", "{empty}"), "holds no certificate authorities"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "empty").write_text("")
+    given = [each.format(file=tmp_path / "token", empty=tmp_path / "empty") for each in arguments]
+    assert main(["sources", *given]) == 1
+    err = capsys.readouterr().err
+    assert said in err
+    assert "secret" not in err
+
+
+def test_who_listens_everywhere_is_asked_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPAD_LISTEN", ":9")
+    assert main(["sources"]) == 1
+    assert "no hpad answers on http://127.0.0.1:9/api/sources: Connection refused" in capsys.readouterr().err
+
+
+def test_what_does_not_speak_http_is_no_hpad(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def greet() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(1024)
+                connection.sendall(b"SSH-2.0-x\r\n")
+
+        greeting = threading.Thread(target=greet)
+        greeting.start()
+        assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
+        greeting.join()
+    assert "did not answer with JSON: is it hpad that listens there?" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_said_at_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: u, user: {}}]}"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        assert main(["run", "--kubeconfig", str(kubeconfig), f"--listen=127.0.0.1:{port}", "--log-level=error"]) == 2
+    assert (
+        f"hpad: cannot listen on 127.0.0.1:{port}: another process listens there already (perhaps an hpad); "
+        "set `listen` to another port, or to none\n" in capsys.readouterr().err
+    )

@@ -1,0 +1,65 @@
+"""What is not ours any more is not sent, however late that turns out."""
+
+import asyncio
+
+import pytest
+from virtual import until
+
+from hpad.clock import SystemClock
+from hpad.control import ownership
+from hpad.kube import client as clients
+from hpad.kube.credentials import ClusterConfig
+from hpad.lab.cluster import Cluster
+from hpad.model.key import Key
+
+WEB = Key("default", "web")
+MAP = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made"}}'
+PATH = "/api/v1/namespaces/default/configmaps"
+CONNECTIONS = 32
+
+
+class Switch:
+    def __init__(self) -> None:
+        self.on = True
+
+    def owns(self, key: Key) -> bool:
+        return self.on
+
+
+class HandClock(SystemClock):
+    """Who sleeps wakes up when it is told to."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.over.wait()
+
+
+async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_ours_any_more() -> None:
+    """Nor would it be after a stop of the process, which looks the same: time passes before the first byte."""
+    owner, clock = Switch(), HandClock()
+    async with (
+        Cluster(kubelet=False, controllers=False, clock=clock) as cluster,
+        clients.Client(ClusterConfig(cluster.url), SystemClock()) as client,
+    ):
+        slow = cluster.faults.add(path="pods", delay=0.5, times=None)
+        reading = [asyncio.create_task(client.request("GET", "/api/v1/pods")) for _ in range(CONNECTIONS)]
+        await until(lambda: slow.hits == CONNECTIONS)
+
+        async def write() -> None:
+            with ownership.writing(owner, WEB):
+                await client.request("POST", PATH, body=MAP)
+
+        writing = asyncio.create_task(write())
+        await asyncio.sleep(0.1)
+        owner.on = False
+        clock.over.set()
+        with pytest.raises(ownership.NotOurs):
+            await writing
+        await asyncio.gather(*reading)
+        assert cluster.log.count("create", "configmaps") == 0
+        owner.on = True
+        await write()
+        assert cluster.log.count("create", "configmaps") == 1
+        await client.request("GET", "/api/v1/pods")

@@ -1,0 +1,150 @@
+"""What a life of `crashing` lives in: its clock, its pulse, its shelf, and the API server and metrics of a step."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from e2e import crash_troubles
+
+from hpad.kube import errors
+from hpad.model import snapshot
+from hpad.model.key import Key
+from hpad.model.sample import Sample
+from hpad.store import lasting, scenario
+
+
+class StepClock:
+    """The time of the step, and real time for waiting."""
+
+    def __init__(self) -> None:
+        self.step: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.step
+
+    def monotonic(self) -> float:
+        return self.step.timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class Pulse:
+    """The signs of life of a child, which may be doomed to end with one of them."""
+
+    def __init__(self, pipe: int, doom: int) -> None:
+        self._pipe = pipe
+        self._left = doom
+
+    def moment(self) -> None:
+        os.write(self._pipe, b".\n")
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def note(self, line: str) -> None:
+        rest = f"{line}\n".encode()
+        while rest:
+            rest = rest[os.write(self._pipe, rest) :]
+
+
+class World:
+    """The target's scale as the step says; each thing that is asked or told is a moment to be killed at."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        self.number = 0
+        self.step: snapshot.Step
+        self.refusals: list[str] = []
+        self.wrote: int | None = None
+        self.pods = self
+        self.recorder = self
+        self._pulse = pulse
+
+    def select(self, namespace: str, selector: Any) -> list[Any]:
+        return list(self.step.selected())
+
+    def record(self, hpa: Any, event: Any) -> None:
+        self._pulse.moment()
+
+    async def read_scale(self, namespace: str, ref: Any) -> Any:
+        self._pulse.moment()
+        if self.step.scale_error is not None:
+            raise errors.ApiError(404, "NotFound", self.step.scale_error)
+        return self.step.scale
+
+    fresh_scale = read_scale
+
+    async def write_scale(self, namespace: str, ref: Any, scale: Any) -> Any:
+        self._pulse.moment()
+        if self.refusals:
+            refusal = self.refusals.pop(0)
+            conflict = refusal == "conflict"
+            raise errors.ApiError(409 if conflict else 500, "Conflict" if conflict else "", refusal)
+        self._pulse.note(f"w {self.number} {scale.spec.replicas}")
+        self.wrote = scale.spec.replicas
+        self._pulse.moment()
+        return scale
+
+    async def write_status(self, hpa: Any, status: Any) -> Any:
+        raise AssertionError("statuses are kept in the store here")
+
+    async def gather(self, hpa: Any, queries: Sequence[Any], **how: Any) -> list[Sample | Any]:
+        self._pulse.moment()
+        return self.step.answer(queries)
+
+    def note(self, done: scenario.Reconciled) -> None:
+        """As the journal of the reconciler: what it decided with."""
+        self._pulse.note(f"h {self.number} {json.dumps(str(done.view.history))}")
+
+    def forget(self, key: Key) -> None:
+        raise AssertionError("no HPA is deleted here")
+
+
+class Witness:
+    """A shelf that tells of all that goes in and comes out."""
+
+    def __init__(self, shelf: lasting.Shelf, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
+        self.name = shelf.name
+        self._trouble = trouble
+        self._shelf = shelf
+        self._pulse = pulse
+
+    def group(self, key: Key) -> Hashable:
+        return self._shelf.group(key)
+
+    async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
+        rows, trouble = await self._shelf.load()
+        self._pulse.note(f"l {json.dumps({'rows': _told(dict(rows)), 'trouble': trouble})}")
+        self._pulse.moment()
+        return rows, trouble
+
+    async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
+        if self._trouble.strikes():
+            self._pulse.note("x all")
+        self._pulse.note(f"s {json.dumps(_told(changes))}")
+        self._pulse.moment()
+        failed = await self._shelf.save(changes)
+        self._pulse.moment()
+        self._pulse.note(f"a {json.dumps({str(key): why for key, why in failed.items()})}")
+        return failed
+
+    async def quarantine(self, keys: Collection[Key]) -> None:
+        await self._shelf.quarantine(keys)
+
+    def emptied(self) -> bool:
+        return self._shelf.emptied()
+
+    async def size(self) -> int:
+        return await self._shelf.size()
+
+    async def close(self) -> None:
+        await self._shelf.close()
+
+
+def _told(records: Mapping[Key, bytes | None]) -> dict[str, str | None]:
+    return {str(key): None if data is None else base64.b64encode(data).decode() for key, data in records.items()}

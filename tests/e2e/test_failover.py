@@ -1,0 +1,194 @@
+"""The leader is killed (-9) in the middle of a window and of a policy's period, again and again: whoever comes next
+decides as if nothing had happened.
+
+Two HPAs, whose load goes away at one moment. One has a stabilization window: it has to shrink when, and not before, the
+last high recommendation is older than that, whoever made it. The other may lose so many pods in a period: counted over
+the writes of all leaders. With real processes, judged by the moments of their turns as their records have them: how
+fast they come and go depends on the machine. More seeds by hand: HPAD_CRASH_SEEDS="1 2 3".
+"""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import os
+import random
+import sys
+import zlib
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from e2e.conftest import AT_LAST
+
+from hpad.model.history import Recommendation
+from hpad.model.key import Key
+from hpad.store import record
+
+SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]
+PERIOD = 2
+"""In proportion to the lease as by default, so that a takeover leaves no gap in what is remembered (four periods)."""
+WINDOW = 9
+POLICY_PODS, POLICY_PERIOD = 3, 5
+KILLS = 3
+CUT_SHORT = 1
+"""Turns that were saved and come again: at their very end a leader was killed."""
+FLAGS = (
+    f"--sync-period={PERIOD}s",
+    "--store=cluster",
+    "--listen=none",
+    "--log-format=json",
+    "--leader-elect",
+    "--leader-elect-lease-duration=2s",
+    "--leader-elect-renew-deadline=1500ms",
+    "--leader-elect-retry-period=200ms",
+)
+HIGH, LOW = 10, 1
+
+
+class Replica:
+    """An hpad as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    def said(self, words: str) -> bool:
+        return any(line.count(words) for line in self._log.read_text(encoding="utf-8").splitlines())
+
+
+class Replicas:
+    """Two at a time: who is killed gets a successor."""
+
+    def __init__(self, world: Any, folder: Path) -> None:
+        self._world = world
+        self._folder = folder
+        self._alive: list[Replica] = []
+        self._count = 0
+
+    async def start(self) -> Replica:
+        kubeconfig = await self._world.cluster.kubeconfig(self._folder / "kubeconfig")
+        self._count += 1
+        log = self._folder / f"{self._count}.log"
+        with log.open("wb") as stderr:
+            command = (sys.executable, "-m", "hpad", "run", f"--kubeconfig={kubeconfig}", *FLAGS)
+            process = await asyncio.create_subprocess_exec(*command, stderr=stderr)
+        self._alive.append(Replica(process, log))
+        return self._alive[-1]
+
+    async def kill_the_leader(self) -> None:
+        """Once another stands by; that one leads afterwards."""
+        first, second = self._alive
+        await self._world.until(lambda: second.said("standing for election"))
+        first.process.kill()
+        await first.process.wait()
+        self._alive.remove(first)
+        await self.start()
+
+    async def stop(self) -> None:
+        for replica in self._alive:
+            with contextlib.suppress(ProcessLookupError):
+                replica.process.terminate()
+        for replica in self._alive:
+            await asyncio.wait_for(replica.process.wait(), AT_LAST)
+
+
+@pytest.fixture
+async def replicas(world: Any, tmp_path: Path) -> AsyncIterator[Replicas]:
+    made = Replicas(world, tmp_path)
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+class Shelf:
+    """What was ever saved of each HPA: its recommendations, one a turn, and when it lost pods; and each count that the
+    Deployment `stepped` was set to."""
+
+    def __init__(self, world: Any) -> None:
+        self.turns: dict[str, set[Recommendation]] = {"windowed": set(), "stepped": set()}
+        self.falls: dict[str, set[datetime]] = {"windowed": set(), "stepped": set()}
+        self.counts = [HIGH]
+        world.cluster.store.subscribe(self._seen)
+
+    def times(self, name: str) -> list[datetime]:
+        return sorted({turn.timestamp for turn in self.turns[name]})
+
+    def _seen(self, change: Any) -> None:
+        held, meta = change.object, change.object["metadata"]
+        if change.resource.plural == "configmaps" and meta["name"] == "hpad-history-0":
+            value = (held.get("binaryData") or {}).get("histories")
+            if value is not None:
+                self._read(zlib.decompress(base64.b64decode(value)))
+        if change.resource.plural == "deployments" and meta["name"] == "stepped":
+            count = held["spec"]["replicas"]
+            self.counts.extend([count] if count != self.counts[-1] else [])
+
+    def _read(self, saved: bytes) -> None:
+        _, rows = msgspec.msgpack.decode(saved)
+        for namespace, name, data in rows:
+            history = record.decode(Key(namespace, name), data).history
+            self.turns[name].update(history.recommendations)
+            self.falls[name].update(fall.timestamp for fall in history.scale_downs)
+
+
+def writes(world: Any, name: str) -> list[datetime]:
+    """When the scale of a Deployment was written."""
+    log = world.cluster.log.writes
+    return [write.time for write in log if write.subresource == "scale" and name in write.path and write.status == 200]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_the_successor_of_a_killed_leader_decides_as_if_nothing_had_happened(
+    world: Any, replicas: Replicas, seed: int
+) -> None:
+    dice = random.Random(seed)
+    policy = {"type": "Pods", "value": POLICY_PODS, "periodSeconds": POLICY_PERIOD}
+    down = {"windowed": {"stabilizationWindowSeconds": WINDOW}, "stepped": {"stabilizationWindowSeconds": 0}}
+    down["stepped"]["policies"] = [policy]  # type: ignore[assignment]  # a document
+    for name, rules in down.items():
+        world.workload("Deployment", name, HIGH)
+        world.load(name, 50)
+        world.hpa(name, behavior={"scaleDown": rules})
+    shelf = Shelf(world)
+    await replicas.start()
+    await world.until(lambda: len(shelf.times("windowed")) > 1 and shelf.times("stepped"))
+    await replicas.start()
+    await asyncio.sleep(dice.uniform(PERIOD, 2 * PERIOD))
+    world.load("windowed", 0)
+    world.load("stepped", 0)
+    for _ in range(KILLS):
+        await asyncio.sleep(dice.uniform(0, 2 * PERIOD))
+        await replicas.kill_the_leader()
+    for name in ("windowed", "stepped"):
+        await world.until(lambda name=name: world.replicas("deployments", name) == LOW)
+    await world.until(lambda: len(shelf.falls["stepped"]) == 3)
+    _check_window(shelf, writes(world, "windowed"))
+    _check_policy(shelf)
+
+
+def _check_window(shelf: Shelf, moments: list[datetime]) -> None:
+    """One write, the first turn after the window of the last high recommendation; none was made up after a death."""
+    (shrunk,) = moments
+    times = shelf.times("windowed")
+    last = max(turn.timestamp for turn in shelf.turns["windowed"] if turn.replicas == HIGH)
+    low = min(turn.timestamp for turn in shelf.turns["windowed"] if turn.replicas < HIGH)
+    gaps = {after: after - before for before, after in itertools.pairwise(times)}
+    anew = gaps[last] > timedelta(seconds=4 * PERIOD)  # deaths in a row: nobody looked for so long
+    assert anew or last < low, "the count was held anew"
+    over = last + timedelta(seconds=WINDOW)
+    assert over <= shrunk
+    assert sum(over <= at < shrunk for at in times) <= 1 + CUT_SHORT
+
+
+def _check_policy(shelf: Shelf) -> None:
+    """Never more than the policy lets go in any period, whoever wrote, and no later than it lets."""
+    assert shelf.counts == [10, 7, 4, 1]
+    for before, after in itertools.pairwise(sorted(shelf.falls["stepped"])):
+        over = before + timedelta(seconds=POLICY_PERIOD)
+        assert over <= after
+        assert sum(over <= at < after for at in shelf.times("stepped")) <= CUT_SHORT

@@ -1,0 +1,189 @@
+"""hpad as the service account of config/rbac.yaml, on a cluster that holds it to exactly those rights."""
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import kubectls
+import pytest
+import structlog.testing
+import yaml
+from e2e.conftest import World, worlds
+
+from hpad import settings
+from hpad.cli import doctor
+from hpad.kube import config
+from hpad.lab.cluster import Cluster, tls, users
+from hpad.model.election import Election
+from hpad.model.serving import Serving
+
+pytest_plugins = ("kubectl_fixtures",)
+Json = dict[str, Any]
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+OURSELVES = users.service_account("hpad", "hpad")
+SHARED = {
+    "election": Election(enabled=True, namespace="hpad"),
+    "store": settings.StoreSettings(kind="cluster", namespace="hpad"),
+}
+
+
+def documents(name: str) -> list[Json]:
+    return list(yaml.safe_load_all((CONFIG / name).read_text("utf-8")))
+
+
+@contextlib.asynccontextmanager
+async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World, config.ClusterConfig]]:
+    """A world with those roles, a Deployment with too much to do, its HPA, and the way in for the service account."""
+    async with worlds(Cluster(auto_ready=True, authorization=True)) as world:
+        for each in manifests:
+            world.cluster.apply(each)
+        world.workload("Deployment", "web", 1)
+        world.load("web", 90)
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        goal = {"type": "Utilization", "averageUtilization": 45}
+        metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": goal}}]
+        spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2, "metrics": metrics}
+        head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
+        world.cluster.apply({**head, "spec": spec})
+        file = await world.cluster.kubeconfig(folder / "kubeconfig", OURSELVES)
+        yield world, await asyncio.to_thread(config.load, str(file))
+
+
+def without(manifests: list[Json], verb: str, resource: str) -> list[Json]:
+    """The manifests with one verb less on one resource."""
+    changed = copy.deepcopy(manifests)
+    for role in changed:
+        for rule in list(role.get("rules") or []):
+            if resource in rule["resources"] and verb in rule["verbs"]:
+                rest = [each for each in rule["resources"] if each != resource]
+                role["rules"] += [{**rule, "resources": rest}] if rest else []
+                rule["resources"] = [resource]
+                rule["verbs"] = [each for each in rule["verbs"] if each != verb]
+                role["rules"] = [each for each in role["rules"] if each["verbs"]]
+    assert changed != manifests, f"nothing grants {verb} {resource}"
+    return changed
+
+
+async def test_the_rights_of_the_manifest_are_enough(tmp_path: Path) -> None:
+    async with held(tmp_path, documents("rbac.yaml")) as (world, way_in):
+        await world.hpad(cluster_config=way_in, **SHARED)
+        await world.until(lambda: world.replicas("deployments", "web") == 2)
+        await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
+        await world.until(lambda: any(reason == "SuccessfulRescale" for reason, _ in world.events("web")))
+        await world.until(lambda: world.cluster.get("leases", "hpad", "hpad"))
+        await world.until(lambda: world.cluster.get("configmaps", "hpad-history-0", "hpad"))
+        findings = await checked(tmp_path)
+    assert [finding.level for finding in findings if finding.check == "rights"] == ["ok"]
+
+
+async def checked(folder: Path) -> list[Any]:
+    """What `hpad doctor` finds as the service account."""
+    told = settings.Settings(kubeconfig=str(folder / "kubeconfig"), listen=None, **SHARED)
+    return await doctor.examine(lambda: told)
+
+
+RIGHTS = [
+    (verb, resource)
+    for role in documents("rbac.yaml")
+    for rule in role.get("rules") or []
+    if not {"custom.metrics.k8s.io", "external.metrics.k8s.io"} & set(rule["apiGroups"])
+    for resource in rule["resources"]
+    for verb in rule["verbs"]
+]
+
+
+async def test_each_right_that_is_missing_is_named(tmp_path: Path) -> None:
+    manifests = documents("rbac.yaml")
+    async with held(tmp_path, manifests) as (world, _):
+        for verb, resource in dict.fromkeys(RIGHTS):
+            for role in without(manifests, verb, resource):
+                if "rules" in role:
+                    again = (
+                        role["kind"].lower() + "s",
+                        role["metadata"]["name"],
+                        role["metadata"].get("namespace", ""),
+                    )
+                    world.cluster.delete(*again)
+                    world.cluster.apply(role)
+            says = [finding.says for finding in await checked(tmp_path) if finding.check == "rights"]
+            plural = resource.removeprefix("*/")
+            assert any(f"may not {verb} " in each and plural in each for each in says), (verb, resource, says)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "told"),
+    [
+        (
+            "update",
+            "*/scale",
+            'cannot update resource "deployments/scale" in API group "apps" in the namespace "default"',
+        ),
+        ("list", "pods", 'cannot list resource "pods" in API group "metrics.k8s.io" in the namespace "default"'),
+    ],
+)
+async def test_what_it_may_not_do_is_said_where_people_look(
+    tmp_path: Path, verb: str, resource: str, told: str
+) -> None:
+    manifests = documents("rbac.yaml")
+    if resource == "pods":  # those of metrics-server alone
+        role = next(each for each in manifests if each["kind"] == "ClusterRole")
+        role["rules"] = [rule for rule in role["rules"] if rule["apiGroups"] != ["metrics.k8s.io"]]
+    else:
+        manifests = without(manifests, verb, resource)
+    async with held(tmp_path, manifests) as (world, way_in):
+        await world.hpad(cluster_config=way_in, **SHARED)
+        user = 'User "system:serviceaccount:hpad:hpad"'
+        await world.until(lambda: any(f"{user} {told}" in message for _, message in world.events("web")))
+        assert world.replicas("deployments", "web") == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [("watch", "horizontalpodautoscalers"), ("update", "horizontalpodautoscalers/status"), ("update", "leases")],
+)
+async def test_what_it_may_not_do_is_logged(tmp_path: Path, verb: str, resource: str) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with held(tmp_path, without(documents("rbac.yaml"), verb, resource)) as (world, way_in):
+            await world.hpad(ready=False, cluster_config=way_in, **SHARED)
+            told = f'cannot {verb} resource "{resource}" in API group'
+            await world.until(lambda: any(told in str(line) for line in logs))
+
+
+@pytest.mark.parametrize("reviewing", [True, False])
+async def test_who_may_look_is_asked_of_the_cluster_with_the_rights_for_it(tmp_path: Path, reviewing: bool) -> None:
+    manifests = documents("rbac.yaml") + (documents("rbac-review.yaml") if reviewing else [])
+    async with (
+        held(tmp_path, manifests) as (world, way_in),
+        aiohttp.ClientSession(trust_env=False) as session,
+    ):
+        listening = {"listen": ("127.0.0.1", 0), "serving": Serving(review=True)}
+        daemon = await world.hpad(cluster_config=way_in, **listening, **SHARED)
+        assert daemon.server is not None
+        url = f"{daemon.server.url}/metrics"
+        statuses = []
+        for user in (users.service_account("monitoring", "prometheus-k8s"), users.named("joe")):
+            headers = {"Authorization": f"Bearer {world.cluster.token(user)}"}
+            async with session.get(url, headers=headers) as response:
+                statuses.append(response.status)
+        async with session.get(url, headers={"Authorization": "Bearer unknown"}) as response:
+            statuses.append(response.status)
+    assert statuses == ([200, 403, 401] if reviewing else [503, 503, 503])
+
+
+async def test_kubectl_makes_roles_and_asks_about_them(kubectl_path: str, tmp_path: Path) -> None:
+    kubectl = kubectls.Kubectl(kubectl_path, tmp_path)
+    async with Cluster(kubelet=False, authorization=True, tls=await tls.made(tmp_path)) as cluster:
+        await cluster.kubeconfig(tmp_path / "kubeconfig")
+        assert (await kubectl.run("auth", "can-i", "list", "pods", "--as=jane"))[1].strip() == "no"
+        status, _, said = await kubectl.run("get", "pods", "--as=jane")
+        assert (status, 'pods is forbidden: User "jane" cannot list resource "pods"' in said) == (1, True)
+        await kubectl("create role reader --verb=get,list --resource=pods")
+        await kubectl("create rolebinding reader --role=reader --user=jane")
+        assert (await kubectl("auth can-i list pods --as=jane")).strip() == "yes"
+        assert (await kubectl("get pods -o name --as=jane")) == ""
+        listed = await kubectl("auth can-i --list --as=jane")
+        assert any(line.split()[0] == "pods" and "[get list]" in line for line in listed.splitlines() if line.strip())

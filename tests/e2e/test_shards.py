@@ -1,0 +1,325 @@
+"""Three replicas share 300 HPAs: killed, stopped, cut off and ended, they never act on one HPA at the same time, forget
+none, and take no pod away that should stay.
+
+The API server's log is the witness: each write with its author (the User-Agent names the process) and its time, among
+them those of the Leases with their rosters.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from e2e.chronicle import DEADLINE, LEASE, Action, Chronicle, followed, who_had_it, who_may
+from e2e.relay import Relay
+
+from hpad import settings
+from hpad.lab.cluster import Cluster
+from hpad.model.election import Election
+from hpad.model.key import Key
+
+SEED = int(os.environ.get("HPAD_SHARDS_SEED", "20261120"))
+ROUNDS = int(os.environ.get("HPAD_SHARDS_ROUNDS", "1"))
+HPAS = 300
+PERIOD, RETRY = 10.0, 0.5
+CUT_OFF = 2.5 * PERIOD
+"""As a minute is to the usual period."""
+BUSY = 3.0
+"""Periods more that it may take where the machine is busy; a period is as long as a round takes there in calm times."""
+PATIENCE = 180.0
+STEADY, FALLEN, RISING = (0, 1, 2), (3, 4), (5, 6, 7)
+GROUPS = (*STEADY, *FALLEN, *RISING)
+
+
+class Way(Relay):
+    """A way to the API server that may end in nothing: nothing passes, in either direction, and nothing is said."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__(target)
+        self._dark = False
+        self._waiting: list[asyncio.StreamWriter] = []
+
+    def vanish(self) -> None:
+        self._dark = True
+        self.freeze()
+
+    def come_back(self) -> None:
+        self._dark = False
+        self.abort()
+        while self._waiting:
+            self._waiting.pop().transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._dark:
+            self._waiting.append(writer)
+        else:
+            await super()._serve(reader, writer)
+
+
+class Replica:
+    """An hpad of its own, with its own way to the API server."""
+
+    def __init__(self, number: int, cluster: Cluster, folder: Path) -> None:
+        self.number = number
+        self.relay = Way(int(cluster.url.rpartition(":")[2]))
+        self.log = folder / f"replica-{number}.log"
+        self.process: asyncio.subprocess.Process
+        self._folder = folder
+
+    async def start(self) -> None:
+        kubeconfig = self._folder / f"kubeconfig-{self.number}"
+        if not self.relay.port:
+            await self.relay.start()
+            cluster = [{"name": "lab", "cluster": {"server": f"http://127.0.0.1:{self.relay.port}"}}]
+            contexts = [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}]
+            users: list[Any] = [{"name": "lab", "user": {}}]
+            head = {"apiVersion": "v1", "kind": "Config", "current-context": "lab"}
+            told = {**head, "clusters": cluster, "contexts": contexts, "users": users}
+            kubeconfig.write_text(json.dumps(told))
+        flags = [
+            f"--kubeconfig={kubeconfig}", f"--config={self._folder / 'hpad.yaml'}", "--shards",
+            f"--leader-elect-lease-duration={LEASE}s", f"--leader-elect-renew-deadline={DEADLINE}s",
+            f"--leader-elect-retry-period={RETRY}s", f"--sync-period={PERIOD}s", "--listen=none", "--log-format=json",
+        ]  # fmt: skip
+        with self.log.open("ab") as stderr:
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hpad", "run", *flags), stderr=stderr
+            )
+
+    async def stop(self) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signal.SIGTERM)
+        self.relay.come_back()
+        async with asyncio.timeout(PATIENCE):
+            await self.process.wait()
+        await self.relay.stop()
+
+    def identity(self) -> str:
+        """Who the process says it is, as soon as it does."""
+        for line in reversed(self.log.read_text(encoding="utf-8").splitlines()):
+            told = json.loads(line)
+            if told["event"].startswith("joining"):
+                return str(told["identity"])
+        return ""
+
+
+class Stage:
+    """The cluster with its HPAs, the file with their metrics, and the replicas."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.chronicle = Chronicle(cluster)
+        self.values = {**dict.fromkeys(STEADY, 3), **dict.fromkeys(FALLEN, 4), **dict.fromkeys(RISING, 2)}
+        self.replicas = [Replica(number, cluster, folder) for number in range(3)]
+        self.late: list[float] = []
+        self._folder = folder
+        self._turn = 0
+
+    def populate(self) -> None:
+        for number in range(HPAS):
+            name, group = f"app-{number}", GROUPS[number % len(GROUPS)]
+            labels = {"app": name}
+            template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
+            spec: Any = {"replicas": self.values[group], "selector": {"matchLabels": labels}, "template": template}
+            head = {"metadata": {"name": name}}
+            self.cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", **head, "spec": spec})
+            goal = {"type": "AverageValue", "averageValue": "100"}
+            spec = {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "minReplicas": 1,
+                "maxReplicas": 10,
+                "metrics": [{"type": "External", "external": {"metric": {"name": f"group_{group}"}, "target": goal}}],
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 3600}},
+            }
+            self.cluster.apply(
+                {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **head, "spec": spec}
+            )
+
+    def tell(self) -> None:
+        """Write the metrics: a little different each time, so that each reconcile has a status to write."""
+        self._turn += 1
+        less = 1000 + 50 * (self._turn % 89)
+        numbers = {f"group_{group}": f"{100_000 * count - less}m" for group, count in self.values.items()}
+        fresh = self._folder / "metrics.new"
+        fresh.write_text(json.dumps(numbers))
+        fresh.rename(self._folder / "metrics.yaml")
+
+    async def metrics(self) -> None:
+        while True:
+            self.tell()
+            await asyncio.sleep(PERIOD / 4)
+
+    async def all_reconciled(self) -> float:
+        """Wait until something has been written for every HPA from now on; how many seconds that takes."""
+        since, begin = self.cluster.clock.now(), len(self.chronicle.read())
+        firsts: dict[Key, datetime] = {}
+        async with asyncio.timeout(PATIENCE):
+            while len(firsts) < HPAS:
+                await asyncio.sleep(0.1)
+                done = self.chronicle.read()
+                for action in done[begin:]:
+                    firsts.setdefault(action.key, action.at)
+                begin = len(done)
+        return (max(firsts.values()) - since).total_seconds()
+
+
+@contextlib.asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Stage]:
+    told = {"sources": {"static": {"file": str(folder / "metrics.yaml"), "match": {"metrics": ["group_*"]}}}}
+    (folder / "hpad.yaml").write_text(json.dumps(told))
+    async with Cluster(auto_ready=True) as cluster:
+        stage = Stage(cluster, folder)
+        stage.populate()
+        stage.tell()
+        telling = asyncio.create_task(stage.metrics())
+        try:
+            for replica in stage.replicas:
+                await replica.start()
+            yield stage
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+            await asyncio.gather(*(replica.stop() for replica in stage.replicas))
+
+
+async def kill(stage: Stage, victim: Replica) -> float:
+    victim.process.kill()
+    await victim.process.wait()
+    seconds = await stage.all_reconciled()
+    await victim.start()
+    return seconds
+
+
+async def stop(stage: Stage, victim: Replica) -> float:
+    victim.process.send_signal(signal.SIGSTOP)
+    seconds = await stage.all_reconciled()
+    victim.process.send_signal(signal.SIGCONT)
+    return seconds
+
+
+async def cut_off(stage: Stage, victim: Replica) -> float:
+    victim.relay.vanish()
+    seconds = await stage.all_reconciled()
+    await asyncio.sleep(max(0.0, CUT_OFF - seconds))
+    victim.relay.come_back()
+    return seconds
+
+
+async def end(stage: Stage, victim: Replica) -> float:
+    """In good order, as Kubernetes does it."""
+    victim.process.terminate()
+    await victim.process.wait()
+    assert victim.process.returncode == 0
+    seconds = await stage.all_reconciled()
+    await victim.start()
+    return seconds
+
+
+async def test_three_replicas_share_300_hpas_through_everything(tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    events = [kill, stop, cut_off, end] * ROUNDS
+    dice.shuffle(events)
+    late: dict[str, float] = {}
+    calm = [PERIOD]
+    async with staged(tmp_path) as stage:
+        cluster, chronicle = stage.cluster, stage.chronicle
+        await stage.all_reconciled()
+        stage.values.update(dict.fromkeys(FALLEN, 2))  # whose pods stay for an hour all the same
+        for number, event in enumerate(events):
+            await asyncio.sleep(dice.uniform(0, PERIOD / 2))
+            stage.values.update({group: min(9, stage.values[group] + 1) for group in RISING})
+            victim = dice.choice(stage.replicas)
+            late[f"{number}: {event.__name__}"] = await event(stage, victim)
+            calm.append(await stage.all_reconciled())
+        processes = 3 + sum(event in (kill, end) for event in events)
+        async with asyncio.timeout(PATIENCE):
+            while len({each.author for each in chronicle.read()}) < processes:  # noqa: ASYNC110  # no event for it
+                await asyncio.sleep(0.2)
+        done = chronicle.read()
+        report(chronicle, done, late)
+        print(saves(cluster))
+        assert [(each, why) for each in done if (why := who_may(chronicle, each))] == []
+        assert [(pair, why) for pair in followed(done) if (why := who_had_it(chronicle, *pair))] == []
+        assert [pair for pair in followed(done) if (pair[1].at - pair[0].at).total_seconds() < LEASE] == []
+        assert chronicle.shrunk == []
+        for number in range(HPAS):
+            deployment = cluster.get("deployments", f"app-{number}")
+            group = GROUPS[number % len(GROUPS)]
+            wanted = 4 if group in FALLEN else stage.values[group]
+            assert deployment is not None
+            assert deployment["spec"]["replicas"] == wanted, f"app-{number}"
+        assert max(late.values()) <= (2 + BUSY) * max(calm)
+        assert len({each.author for each in done}) == processes
+
+
+QUICK = Election(
+    enabled=True,
+    shards=True,
+    lease_duration=timedelta(seconds=6),
+    renew_deadline=timedelta(seconds=5),
+    retry_period=timedelta(seconds=0.3),
+)
+
+
+async def test_members_say_what_they_share_and_see_each_others_rivals(world: Any) -> None:
+    for number in range(10):
+        world.workload("Deployment", f"web-{number}", 15)
+        world.hpa(f"web-{number}")
+    world.workload("Deployment", "both", 4)
+    twins = ("twin-1", "twin-2")
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "both"}
+    for twin in twins:
+        world.hpa(twin, scaleTargetRef=ref)
+    store = settings.StoreSettings(kind="cluster")
+    two = [await world.hpad(election=QUICK, store=store, listen=("127.0.0.1", 0)) for _ in range(2)]
+    words = re.compile(r"Scaling by (\d+) of 12 HPAs, as one of 2 members")
+
+    def shares() -> list[int]:
+        return [int(found[1]) for each in two if (found := words.match(each.status()))]
+
+    await world.until(lambda: len(shares()) == 2 and sum(shares()) == 12)
+    await world.until(lambda: all(world.replicas("deployments", f"web-{number}") == 10 for number in range(10)))
+    for twin in twins:
+        await world.until(lambda name=twin: world.condition(name, "ScalingActive")[1] == "AmbiguousSelector")
+    assert world.replicas("deployments", "both") == 4
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        for each in two:
+            async with session.get(f"{each.server.url}/") as answer:
+                assert "of 12 HPAs, as one of 2 members" in await answer.text()
+            async with session.get(f"{each.server.url}/metrics") as answer:
+                text = await answer.text()
+                assert "hpad_shard_members 2.0" in text
+                assert f"hpad_shard_hpas {each.controller.ours}.0" in text
+                named = set(re.findall(r'desired_replicas\{.*hpa_name="([^"]*)"', text))
+                assert len(named) <= each.controller.ours, "series of HPAs that are another's"
+    await two[0].stop()
+    await world.until(lambda: two[1].status() == "Scaling by 12 of 12 HPAs, as one of 1 member")
+
+
+def saves(cluster: Cluster) -> str:
+    """How histories fared, as the API server saw it."""
+    found = Counter(write.status for write in cluster.log.writes if write.resource == "configmaps")
+    read = cluster.log.count("get", "configmaps")
+    return f"histories: {sum(found.values())} writes, {found[409]} of them refused as conflicts, and {read} reads"
+
+
+def report(chronicle: Chronicle, done: list[Action], late: dict[str, float]) -> None:
+    pairs = list(followed(done))
+    left = [pair for pair in pairs if chronicle.at(pair[0].author, pair[1].at) is not None]
+    gaps = sorted((after.at - before.at).total_seconds() for before, after in left)
+    print(f"seed {SEED}: {len(done)} writes by {len(chronicle.members)} processes; {len(pairs)} times another went on,")
+    print(f"at the earliest {gaps[0]:.2f} s after the last write of the one before" if gaps else "")
+    print(f"writes by process: {sorted(Counter(each.author for each in done).values())}")
+    for event, seconds in late.items():
+        print(f"{event}: every HPA reconciled after {seconds:.1f} s ({seconds / PERIOD:.2f} periods)")

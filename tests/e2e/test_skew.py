@@ -1,0 +1,130 @@
+"""API servers that are older than hpad: the oldest with autoscaling/v2, and one that does not have it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import structlog
+from e2e.conftest import World, worlds
+from e2e.relay import Relay
+
+from hpad.cli import main
+from hpad.kube import config
+from hpad.lab import cluster as lab
+
+WIDGETS = lab.Resource(
+    "oracle.example", ("v1",), "widgets", "Widget", scale=lab.ScalePaths(selector=".status.selector")
+)
+STATUS_OF_1_23 = {
+    "observedGeneration",
+    "lastScaleTime",
+    "currentReplicas",
+    "desiredReplicas",
+    "currentMetrics",
+    "conditions",
+}
+"""autoscaling/v2 HorizontalPodAutoscalerStatus, in its first release and ever since."""
+HPAS = r"^/apis/autoscaling/v2(/|$)"
+
+
+class Old:
+    """A world whose API server is seen as one of 1.23, and the requests that were made."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked: list[bytes] = []
+
+    def rewrite(self, data: bytes) -> bytes:
+        """Such a server knows no form of discovery but the plain one, which clients take as well."""
+        self.asked.append(data)
+        return data.replace(b";as=APIGroupDiscoveryList", b";as=APIGroupDiscoveryWhat")
+
+    def written(self) -> list[dict[str, Any]]:
+        """The bodies of all writes of a status."""
+        text = b"".join(self.asked)
+        found = []
+        for piece in text.split(b"PUT ")[1:]:
+            path, _, rest = piece.partition(b" ")
+            if path.endswith(b"/status"):
+                body, _ = json.JSONDecoder().raw_decode(rest[rest.index(b"\r\n\r\n") + 4 :].decode())
+                found.append(body)
+        return found
+
+
+@pytest.fixture
+async def old() -> AsyncIterator[Old]:
+    async with worlds(lab.Cluster(auto_ready=True, kinds=[WIDGETS])) as world:
+        made = Old(world)
+        # No streaming lists (1.27): what they are asked with is forbidden for a watch.
+        made.world.cluster.faults.add(path="sendInitialEvents=true", times=None, status=422)
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def relayed(old: Old) -> AsyncIterator[config.ClusterConfig]:
+    relay = Relay(int(old.world.cluster.url.rpartition(":")[2]), rewrite=old.rewrite)
+    await relay.start()
+    try:
+        yield config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+    finally:
+        await relay.stop()
+
+
+async def test_the_oldest_server_with_hpas_of_this_version(old: Old) -> None:
+    """Plain discovery, lists in pages, no field of a later release: both kinds of targets are scaled."""
+    world = old.world
+    world.workload("Deployment", "web", 15)
+    world.hpa("web")
+    widget = {"apiVersion": "oracle.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 15}}
+    world.cluster.apply({**widget, "status": {"replicas": 15, "selector": "app=w"}})
+    world.hpa("w", scaleTargetRef={"apiVersion": "oracle.example/v1", "kind": "Widget", "name": "w"})
+    async with relayed(old) as where:
+        await world.hpad(cluster_config=where)
+        for plural, name in (("deployments", "web"), ("widgets", "w")):
+            await world.until(lambda plural=plural, name=name: world.replicas(plural, name) == 10)
+            await world.until(lambda name=name: world.status(name).get("desiredReplicas") == 10)
+        await world.until(lambda: len(world.events("w")) > 0)
+        await world.daemon.stop()
+    asked = b"".join(old.asked)
+    assert b"GET /apis/oracle.example HTTP" in asked
+    assert b"GET /apis/oracle.example/v1 HTTP" in asked
+    assert asked.count(b"GET /apis HTTP") == 1  # the aggregated form was tried, once
+    statuses = old.written()
+    assert statuses
+    for body in statuses:
+        assert body.keys() == {"apiVersion", "kind", "metadata", "spec", "status"}
+        assert body["status"].keys() <= STATUS_OF_1_23
+
+
+async def test_a_server_without_hpas_of_this_version_is_named(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the log, at /readyz and by the doctor; should the server be upgraded, hpad goes to work."""
+    world.workload("Deployment", "web", 15)
+    world.hpa("web")
+    world.cluster.faults.add(path=HPAS, times=None, status=404)
+    kubeconfig = await world.cluster.kubeconfig(tmp_path / "kubeconfig")
+    with structlog.testing.capture_logs() as logs:
+        await world.hpad(ready=False, listen=("127.0.0.1", 0))
+        await world.until(lambda: len(world.daemon.unready()) > 1)
+        assert world.daemon.server is not None
+        async with (
+            aiohttp.ClientSession(trust_env=False) as session,
+            session.get(f"{world.daemon.server.url}/readyz") as answer,
+        ):
+            assert answer.status == 503
+            assert "has no autoscaling/v2: hpad needs Kubernetes 1.23 or later" in await answer.text()
+    assert "autoscaling/v2" in world.daemon.status()
+    (told,) = [line for line in logs if line["log_level"] == "error"]
+    assert "hpad needs Kubernetes 1.23 or later" in told["error"]
+    assert await asyncio.to_thread(main, ["doctor", f"--kubeconfig={kubeconfig}"]) == 1
+    assert "hpad needs Kubernetes 1.23 or later" in capsys.readouterr().out
+    assert world.replicas("deployments", "web") == 15
+    world.cluster.faults.clear()
+    await world.until(lambda: world.replicas("deployments", "web") == 10)
+    assert world.daemon.unready() == []

@@ -1,0 +1,75 @@
+"""Settings of the built-in adapters that are wrong in some place, deep inside as well."""
+
+import pytest
+
+from hpad import settings
+from hpad.adapter import AdapterError
+from hpad.gather import registry
+
+URL = "http://broker:15672"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"urll": URL}, "urll: unknown field; did you mean 'url'? (value: 'http://broker:15672')"),
+        ({}, "url: is missing"),
+        ({"url": 5}, "url: 5 is not text or a list"),
+        ({"url": [URL, 5]}, "url[1]: 5 is not text"),
+        ({"url": URL, "page_size": "x"}, "page_size: 'x' is not a whole number"),
+        ({"url": URL, "on_missing_queue": "hold"}, "on_missing_queue: 'hold' is not one of error, zero"),
+        (
+            {"url": URL, "metrics": {"good": {"queue": "q"}, "bad": {"queue": "q", "mode": "size"}}},
+            "metrics.bad.mode: 'size' is not one of ack_rate, consumers, ",
+        ),
+        (
+            {"url": URL, "metrics": {"good": {"queue": "q"}, "bad": {"queu": "q"}}},
+            "metrics.bad.queu: unknown field; did you mean 'queue'? (value: 'q')",
+        ),
+        ({"url": URL, "metrics": {"bad": {"queue_regex": "("}}}, "metrics.bad: queue_regex: '(' is not a regular exp"),
+        ({"url": URL, "oauth2": {"client_id": "x"}}, "oauth2.token_url: is missing"),
+        (
+            {"url": URL, "headers": {"X-Key": {"fil": "/secret"}}},
+            "headers.X-Key.fil: unknown field; did you mean 'file",
+        ),
+        ({"url": URL, "headers": {"X-Key": 987}}, "headers.X-Key: is not text or a mapping"),
+        ({"url": URL, "password": 987}, "password: is not text"),
+    ],
+)
+def test_the_place_the_value_and_what_would_be_right_are_said(given: dict[str, object], said: str) -> None:
+    source = settings.SourceSettings(name="mine", adapter="rabbitmq", settings=given)
+    with pytest.raises(AdapterError) as caught:
+        registry.decode(source, registry.adapter_class("rabbitmq").Settings)
+    assert caught.value.message.startswith(f'source "mine" (adapter "rabbitmq"): {said}')
+    assert "987" not in caught.value.message
+    assert "`" not in caught.value.message
+    assert "/secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("adapter", "given", "said"),
+    [
+        (
+            "prometheus",
+            {"url": URL, "tls": {"ca": "x"}},
+            "tls: is written as ca, cert, key, server_name and insecure now",
+        ),
+        (
+            "http-json",
+            {"metrics": {}, "header_files": {}},
+            "header_files: is written as headers: {NAME: {file: …}} now",
+        ),
+    ],
+)
+def test_an_old_name_tells_what_is_written_now(adapter: str, given: dict[str, object], said: str) -> None:
+    source = settings.SourceSettings(name="mine", adapter=adapter, settings=given)
+    with pytest.raises(AdapterError) as caught:
+        registry.decode(source, registry.adapter_class(adapter).Settings)
+    assert caught.value.message == f'source "mine" (adapter "{adapter}"): {said}'
+
+
+@pytest.mark.parametrize("given", [{"url": URL, 5: 5}, {"url": URL, "metrics": {5: {}}}])
+def test_what_cannot_be_put_better_is_said_as_it_is(given: dict[object, object]) -> None:
+    source = settings.SourceSettings(name="mine", adapter="rabbitmq", settings=given)  # type: ignore[arg-type]  # YAML
+    with pytest.raises(AdapterError, match='source "mine"'):
+        registry.decode(source, registry.adapter_class("rabbitmq").Settings)

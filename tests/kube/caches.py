@@ -1,0 +1,33 @@
+"""What tests of caches share: HPAs as a server lists them, and what a cache made of them."""
+
+import asyncio
+
+from kube.wire import says
+
+from hpad.kube import cluster, codec, paths
+from hpad.kube.cache import Kind
+
+HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+HPA = Kind(paths.HPAS, codec.hpa, lambda hpa: hpa.metadata.resource_version, absent=cluster.ABSENT)
+
+
+def hpa(name, version, **spec):
+    meta = {"name": name, "namespace": "n", "resourceVersion": str(version)}
+    return {"metadata": meta, "spec": {"maxReplicas": 3, **spec}}
+
+
+def page(*items, version=10, token=""):
+    return says({"metadata": {"resourceVersion": str(version), "continue": token}, "items": list(items)})
+
+
+def names(cache):
+    return sorted(value.metadata.name for value in cache.values())
+
+
+def lists(script):
+    """How often everything was listed (a look at the server's version asks for one object)."""
+    return sum(1 for _, path, query in script.asked if path == HPAS and query.get("limit") != "1")
+
+
+async def synced(cache):
+    await asyncio.wait_for(cache.synced.wait(), 60)

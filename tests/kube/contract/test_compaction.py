@@ -1,0 +1,168 @@
+"""API servers that have forgotten: a watch's version, a list's continue token. Nothing is missed for it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import structlog
+from e2e.relay import Relay
+from kube.contract import apiserver
+from kube.contract.conftest import Api, started
+from kube.contract.test_contract import HPAS, PODS, hpa, pod
+from kube.wire import until
+
+from hpad.clock import SystemClock
+from hpad.kube import client as clients
+from hpad.kube import watch
+from hpad.kube.cluster import Cluster
+from hpad.kube.credentials import ClusterConfig
+from hpad.kube.errors import ApiError
+from hpad.lab import cluster as lab
+
+CONFIG_MAPS = "/api/v1/{ns}/configmaps"
+FLAGS = ("--watch-cache=false", "--feature-gates=WatchList=false")
+"""Answers come from etcd, lists in pages."""
+PACE = watch.Pace(page=7, first=0.05, last=0.2)
+
+
+class Forgetful(NamedTuple):
+    """An API server, and how to have it forget the past."""
+
+    api: Api
+    compact: Callable[[], Awaitable[None]]
+
+    async def touch(self) -> None:
+        """Something happens that nobody watches."""
+        for number in range(3):
+            await self.api.ask("POST", CONFIG_MAPS, {"metadata": {"generateName": f"c{number}-"}})
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with apiserver.start(tmp_path_factory.mktemp("forgetful"), FLAGS) as running:
+        yield running
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_kube_apiserver)])
+async def forgetful(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Forgetful]:
+    if request.param == "real":
+        if (reason := apiserver.missing()) is not None:
+            pytest.skip(reason)
+        running: apiserver.Running = request.getfixturevalue("real")
+        async with started(running.kubeconfig) as api:
+            yield Forgetful(api, lambda: asyncio.to_thread(running.compact))
+        return
+    embedded = lab.Cluster(controllers=False, kubelet=False)
+    async with embedded, started(await embedded.kubeconfig(tmp_path / "kubeconfig")) as api:
+        embedded.faults.add(path="sendInitialEvents=true", times=None, status=422)
+
+        async def compact() -> None:
+            embedded.store.compact()
+
+        yield Forgetful(api, compact)
+
+
+@contextlib.asynccontextmanager
+async def relayed(where: ClusterConfig) -> AsyncIterator[tuple[Relay, ClusterConfig]]:
+    scheme, _, address = where.server.partition("://")
+    relay = Relay(int(address.rpartition(":")[2]))
+    await relay.start()
+    try:
+        yield relay, replace(where, server=f"{scheme}://127.0.0.1:{relay.port}")
+    finally:
+        await relay.stop()
+
+
+def names(cluster: Cluster) -> set[str]:
+    return {each.metadata.name for each in cluster.hpas.values()}
+
+
+async def test_a_watch_whose_version_is_forgotten(forgetful: Forgetful, running: Any) -> None:
+    """Its connection falls silent while things happen, and the version that it would go on from is compacted."""
+    api = forgetful.api
+    for name in ("stays", "changes", "goes"):
+        await api.ask("POST", HPAS, hpa(name))
+    async with relayed(api.client.config) as (relay, where), clients.Client(where, SystemClock()) as client:
+        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), pace=PACE)
+        running(cluster.run())
+        await asyncio.wait_for(cluster.ready(), 60)
+        told: list[tuple[str, bool, bool]] = []
+        cluster.hpas.subscribe(lambda key, old, new: told.append((key.name, old is not None, new is not None)))
+        assert relay.freeze() > 0
+        await api.ask("DELETE", f"{HPAS}/goes")
+        await api.ask("POST", HPAS, hpa("comes"))
+        await api.ask("PATCH", f"{HPAS}/changes", {"spec": {"maxReplicas": 7}})
+        await forgetful.touch()
+        await forgetful.compact()
+        assert names(cluster) == {"stays", "changes", "goes"}
+        with structlog.testing.capture_logs() as logs:
+            relay.abort()
+            await until(lambda: names(cluster) == {"stays", "changes", "comes"}, 10)
+        (lost,) = [line for line in logs if line["event"].startswith("the watch cannot go on") and _of_hpas(line)]
+        assert "too old" in lost["error"]
+        assert sorted(told) == [("changes", True, True), ("comes", False, True), ("goes", True, False)]
+        await api.ask("POST", HPAS, hpa("later"))
+        await until(lambda: "later" in names(cluster))
+
+
+def _of_hpas(line: Any) -> bool:
+    return bool(line["resource"].startswith("horizontalpodautoscalers"))
+
+
+class Interfering:
+    """Acts before a request of the client is sent, in place of a limiter."""
+
+    def __init__(self, act: Callable[[], Awaitable[None]]) -> None:
+        self.turn = act
+
+
+async def test_a_list_whose_continue_token_is_forgotten(forgetful: Forgetful, running: Any) -> None:
+    """Between two pages so much happens that the rest of the list cannot be told any more: it is read anew, whole."""
+    api = forgetful.api
+    for number in range(20):
+        await api.ask("POST", PODS, pod(f"p{number:02}"))
+    codes: list[str] = []
+    interfered = asyncio.Event()
+
+    async def act() -> None:
+        if "200" in codes and not interfered.is_set():
+            interfered.set()
+            await api.ask("DELETE", f"{PODS}/p00", gracePeriodSeconds="0")  # of the page that has come
+            await api.ask("POST", PODS, pod("p99"))
+            await forgetful.touch()
+            await forgetful.compact()
+
+    async with clients.Client(
+        api.client.config,
+        SystemClock(),
+        limiter=Interfering(act),  # type: ignore[arg-type]  # it has what a client asks for
+        observe=lambda method, host, code, seconds: codes.append(code),
+    ) as client:
+        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), pace=PACE)
+        running(cluster.pods.run())
+        await asyncio.wait_for(cluster.pods.synced.wait(), 60)
+        listed = {item["metadata"]["name"] for item in (await api.ask("GET", PODS))["items"]}
+        assert {each.name for each in cluster.pods.values()} == listed == {f"p{n:02}" for n in range(1, 20)} | {"p99"}
+        assert codes[:4] == ["422", "200", "410", "200"]  # no stream, a page, no more of them, all at once
+
+
+async def test_what_is_said_of_a_version_and_a_token_that_are_forgotten(forgetful: Forgetful) -> None:
+    api = forgetful.api
+    for number in range(3):
+        await api.ask("POST", PODS, pod(f"p{number:02}"))
+    first = await api.ask("GET", PODS, limit="2")
+    await forgetful.touch()
+    await forgetful.compact()
+    version, token = first["metadata"]["resourceVersion"], first["metadata"]["continue"]
+    with pytest.raises(ApiError) as expired:
+        await api.ask("GET", PODS, limit="2", **{"continue": token})
+    assert (expired.value.status, expired.value.reason) == (410, "Expired")
+    assert expired.value.message.startswith("The provided continue parameter is too old to display a consistent list")
+    path = PODS.replace("{ns}", f"namespaces/{api.namespace}")
+    with pytest.raises(ApiError) as old:
+        await anext(watch.changes(api.client, path, {}, version, 5, 5.0))
+    assert old.value.gone

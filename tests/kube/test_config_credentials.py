@@ -1,0 +1,279 @@
+"""Who hpad is to a cluster: tokens, passwords, plugins, OIDC."""
+
+import asyncio
+import base64
+import dataclasses
+import json
+import ssl
+import stat
+import sys
+import textwrap
+
+import pytest
+import trustme
+from kube.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused, sent
+from kube.wire import Script, says, serving
+
+from hpad.kube.client import Client
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+async def test_a_token(tmp_path, clock):
+    path = kubeconfig(tmp_path / "k", user={"token": SECRET}, context={"namespace": "team"})
+    loaded = await load(path)
+    assert (loaded.server, loaded.namespace, loaded.ssl) == ("http://127.0.0.1:1", "team", None)
+    assert loaded.source == f"{path}, context x"
+    assert await sent(loaded, clock) == {"Authorization": f"Bearer {SECRET}"}
+    assert SECRET not in repr(loaded)
+
+
+async def test_a_user_and_a_password(tmp_path, clock):
+    loaded = await load(kubeconfig(tmp_path / "k", user={"username": "a", "password": "b"}))
+    assert await sent(loaded, clock) == {"Authorization": "Basic " + base64.b64encode(b"a:b").decode()}
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:1", "https://127.0.0.1:1"])
+async def test_nobody_in_particular(tmp_path, clock, server):
+    for more in ({"users": None}, {"users": []}, {}):
+        loaded = await load(kubeconfig(tmp_path / "k", server=server, context={"user": ""}, **more))
+        assert await sent(loaded, clock) == {}
+
+
+async def test_a_token_file_is_read_again(tmp_path, clock):
+    (tmp_path / "token").write_text("one\n")
+    loaded = await load(kubeconfig(tmp_path / "k", user={"tokenFile": "token"}))
+    assert await sent(loaded, clock) == {"Authorization": "Bearer one"}
+    (tmp_path / "token").write_text("two\n")
+    assert await sent(loaded, clock) == {"Authorization": "Bearer one"}
+    clock.skipped += 61
+    assert await sent(loaded, clock) == {"Authorization": "Bearer two"}
+
+
+def plugin(path, body):
+    path.write_text(f"#!{sys.executable}\n" + textwrap.dedent(body))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+
+
+COUNTING = """
+    import json, pathlib
+    count = pathlib.Path(__file__).with_suffix(".count")
+    number = int(count.read_text()) + 1 if count.exists() else 1
+    count.write_text(str(number))
+    if number == FAILING:
+        raise SystemExit("no luck")
+    status = {"token": f"token-{number}", "expirationTimestamp": EXPIRES}
+    print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+"""
+
+
+async def test_a_plugin_is_asked_again_before_its_token_expires_and_after_a_failure(tmp_path, clock):
+    body = COUNTING.replace("FAILING", "2").replace("EXPIRES", repr("2026-01-01T01:00:00Z"))
+    loaded = await load(kubeconfig(tmp_path / "k", user=plugin(tmp_path / "login", body)))
+    seen = []
+    for moment in (0, 3_000, 3_539, 3_549, 3_579):
+        clock.skipped += moment - clock.monotonic()  # seconds after midnight of that day, however long a plugin took
+        seen.append((await sent(loaded, clock))["Authorization"])
+    assert seen == ["Bearer token-1"] * 4 + ["Bearer token-3"]
+
+
+async def test_a_refused_token_makes_the_plugin_run_again(tmp_path, clock):
+    body = COUNTING.replace("FAILING", "0").replace("EXPIRES", repr("2126-01-01T00:00:00Z"))
+    script = Script()
+
+    async def guarded(request):
+        return await says(b"in", 200 if request.headers["Authorization"] == "Bearer token-2" else 401)(request)
+
+    script.on("GET", PATH, guarded)
+    async with serving(script.handle) as port:
+        user = plugin(tmp_path / "login", body)
+        loaded = await load(kubeconfig(tmp_path / "k", server=f"http://127.0.0.1:{port}", user=user))
+        async with Client(loaded, clock) as client:
+            assert await client.request("GET", PATH) == b"in"
+
+
+GIVING = """
+    import json
+    head = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    print(json.dumps({**head, "status": STATUS}))
+"""
+
+
+async def test_a_plugin_is_told_of_the_cluster_where_it_wants_that(tmp_path, clock):
+    """The file of the certificate authority lies beside the kubeconfig, and so does the plugin."""
+    (tmp_path / "ca.crt").write_text("an authority")
+    body = GIVING.replace("STATUS", "{'token': __import__('os').environ['KUBERNETES_EXEC_INFO'].encode().hex()}")
+    user = plugin(tmp_path / "login", body)
+    user["exec"] |= {"command": "./login", "provideClusterInfo": True, "env": [{"name": "A", "value": "b"}]}
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
+    cluster = {"certificate-authority": "ca.crt", "tls-server-name": "api", "extensions": [extension]}
+    loaded = await load(kubeconfig(tmp_path / "k", user=user, cluster=cluster))
+    told = json.loads(bytes.fromhex((await sent(loaded, clock))["Authorization"].removeprefix("Bearer ")))
+    assert told == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "spec": {
+            "interactive": False,
+            "cluster": {
+                "server": "http://127.0.0.1:1",
+                "tls-server-name": "api",
+                "certificate-authority-data": base64.b64encode(b"an authority").decode(),
+                "config": {"audience": "x"},
+            },
+        },
+    }
+
+
+async def test_certificates_of_a_plugin_are_renewed_before_they_end(tmp_path, authority, clock):
+    """A server that knows one authority at first and only another one later."""
+    other = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(server)
+    given = tmp_path / "given.json"
+
+    def give(certificate, expires):
+        status = {
+            "clientCertificateData": certificate.cert_chain_pems[0].bytes().decode(),
+            "clientKeyData": certificate.private_key_pem.bytes().decode(),
+            "expirationTimestamp": expires,
+        }
+        given.write_text(json.dumps(status))
+
+    body = GIVING.replace("STATUS", f"json.load(open({str(given)!r}))")
+    trust = {"certificate-authority-data": encoded(authority.cert_pem)}
+    script = Script()
+    script.on("GET", PATH, says(b"known"))
+    await asyncio.to_thread(give, authority.issue_cert("a@example.org"), "2026-01-01T01:00:00Z")
+    clock.skipped -= asyncio.get_running_loop().time()  # midnight of that day
+    async with serving(script.handle, tls=server) as port:
+        url, user = f"https://127.0.0.1:{port}", plugin(tmp_path / "login", body)
+        loaded = await load(kubeconfig(tmp_path / "k", server=url, user=user, cluster=trust))
+        async with Client(loaded, clock) as client:
+            assert await client.request("GET", PATH) == b"known"
+    await asyncio.to_thread(give, other.issue_cert("b@example.org"), "2026-01-01T02:00:00Z")
+    later = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    later.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(later)
+    other.configure_trust(later)
+    async with serving(script.handle, tls=later) as port:
+        moved = dataclasses.replace(loaded, server=f"https://127.0.0.1:{port}")
+        clock.skipped += 3545  # less than a minute before the first one ends
+        async with Client(moved, clock) as client:
+            assert await client.request("GET", PATH) == b"known"
+
+
+def test_a_plugin_that_wants_to_talk_is_refused(tmp_path):
+    user = plugin(tmp_path / "login", GIVING)
+    user["exec"]["interactiveMode"] = "Always"
+    assert "interactiveMode: Always" in refused(kubeconfig(tmp_path / "k", user=user))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise SystemExit('please log in')", "please log in"),
+        ("raise SystemExit(3)", "failed (3): without a word"),
+        ("print('what?')", "did not print an ExecCredential"),
+        ("print('{}')", "did not print an ExecCredential"),
+        (GIVING.replace("STATUS", "{}"), "neither a token nor a client certificate"),
+        (GIVING.replace("STATUS", repr({"clientCertificateData": "x"})), "without a key"),
+        (GIVING.replace("STATUS", repr({"token": "x"})).replace("/v1", "/v1beta1"), "instead of"),
+    ],
+)
+def test_a_plugin_that_fails_is_named(tmp_path, body, said):
+    path = kubeconfig(tmp_path / "k", user=plugin(tmp_path / "login", body))
+    message = refused(path)
+    assert said in message
+    assert f"{path}, context 'x'" in message
+
+
+def test_a_plugin_that_is_not_there(tmp_path):
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(tmp_path / "none")}}
+    assert "No such file" in refused(kubeconfig(tmp_path / "k", user=user))
+
+
+PAST, FUTURE = 1_000_000_000, 4_000_000_000
+
+
+def jwt(number, expires):
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires, "n": number}).encode()).decode().rstrip("=")
+    return f"head.{claims}.{SECRET}"
+
+
+class Provider:
+    """An OpenID Connect provider with one client."""
+
+    def __init__(self, *, answer=None, status=200):
+        self.script, self.answer, self.status = Script(), answer, status
+        self.used = []
+
+    async def handle(self, request):
+        if request.path.endswith("openid-configuration"):
+            return await says({"token_endpoint": f"http://{request.host}/token"})(request)
+        form = await request.post()
+        self.used.append((form["refresh_token"], request.headers.get("Authorization")))
+        given = {"id_token": jwt(len(self.used), FUTURE)} if self.answer is None else self.answer
+        return await says(given, self.status)(request)
+
+
+def oidc(port, **more):
+    settings = {"idp-issuer-url": f"http://127.0.0.1:{port}", "client-id": "me", "client-secret": "s", **more}
+    return {"auth-provider": {"name": "oidc", "config": settings}}
+
+
+async def test_an_expired_oidc_token_is_refreshed_once(tmp_path, clock):
+    provider = Provider()
+    async with serving(provider.handle) as port:
+        user = oidc(port, **{"id-token": jwt(0, PAST), "refresh-token": "r-1"})
+        loaded = await load(kubeconfig(tmp_path / "k", user=user))
+        for _ in range(3):
+            assert await sent(loaded, clock) == {"Authorization": f"Bearer {jwt(1, FUTURE)}"}
+            clock.skipped += 61
+    assert provider.used == [("r-1", "Basic " + base64.b64encode(b"me:s").decode())]
+
+
+async def test_a_good_oidc_token_asks_nobody(tmp_path, clock):
+    user = oidc(1, **{"id-token": jwt(0, FUTURE)})
+    loaded = await load(kubeconfig(tmp_path / "k", user=user))
+    assert await sent(loaded, clock) == {"Authorization": f"Bearer {jwt(0, FUTURE)}"}
+
+
+async def test_an_oidc_token_that_ends_in_no_year_of_ours_is_sent_as_it_is(tmp_path, clock):
+    """Whoever wrote milliseconds: the server has the word."""
+    token = jwt(0, FUTURE * 1000)
+    loaded = await load(kubeconfig(tmp_path / "k", user=oidc(1, **{"id-token": token})))
+    assert await sent(loaded, clock) == {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        ({"error": "invalid_grant", "error_description": SECRET}, 400, "answered 400: invalid_grant"),
+        ({}, 200, "without an id_token"),
+        (b"<html>", 200, "answered something else"),
+        (SECRET.encode(), 500, "answered 500: no reason given"),
+    ],
+)
+async def test_an_oidc_provider_that_refuses_is_quoted_with_care(tmp_path, answer, status, said):
+    async with serving(Provider(answer=answer, status=status).handle) as port:
+        path = kubeconfig(tmp_path / "k", user=oidc(port, **{"refresh-token": SECRET}))
+        message = await asyncio.to_thread(refused, path)
+    assert said in message
+    assert "context 'x': oidc: " in message
+
+
+def test_oidc_without_what_it_needs(tmp_path):
+    assert "log in again" in refused(kubeconfig(tmp_path / "k", user=oidc(1, **{"id-token": jwt(0, PAST)})))
+    insecure = oidc(1, **{"refresh-token": SECRET, "idp-issuer-url": "http://idp.example"})
+    assert "no https URL" in refused(kubeconfig(tmp_path / "k", user=insecure))
+    gcp = {"auth-provider": {"name": "gcp", "config": {"access-token": SECRET}}}
+    assert "use an exec plugin" in refused(kubeconfig(tmp_path / "k", user=gcp))
+
+
+@pytest.mark.parametrize("name", ["as", "as-uid", "as-groups"])
+def test_impersonation_is_refused_aloud(tmp_path, name):
+    path = kubeconfig(tmp_path / "k", user={"token": SECRET, name: "root"})
+    assert f"impersonation ({name}:)" in refused(path)

@@ -1,0 +1,117 @@
+"""Who hpad says it is: credentials that are read anew when they end, when they are refused, and now and then."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+import structlog
+from kube.wire import failure, refused, says
+
+from hpad.kube.client import Client
+from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
+
+PATH = "/api/v1/namespaces/n/pods/a"
+
+
+def needs(token):
+    async def answer(request):
+        good = request.headers.get("Authorization") == f"Bearer {token}"
+        return await (says(b"in") if good else says(failure(401, "Unauthorized", "Unauthorized"), 401))(request)
+
+    return answer
+
+
+async def test_a_refused_token_is_read_anew_once(script, clock):
+    script.on("PUT", PATH, needs("new"))
+    identity = Identity(Credentials("Bearer old"), lambda: Credentials("Bearer new"))
+    async with Client(ClusterConfig(script.url, identity=identity), clock) as client:
+        answers = await asyncio.gather(*(client.request("PUT", PATH, body=b"{}") for _ in range(4)))
+        assert answers == [b"in"] * 4
+
+
+async def test_a_token_that_stays_wrong_is_not_read_over_and_over(script, clock):
+    script.on("GET", PATH, needs("never"))
+    reads = []
+    identity = Identity(Credentials("Bearer old"), lambda: reads.append(1) or Credentials("Bearer s3cret"))
+    async with Client(ClusterConfig(script.url, identity=identity), clock) as client:
+        for _ in range(5):
+            error = await refused(client.request("GET", PATH))
+    assert len(reads) == 1
+    assert "s3cret" not in repr(error) + repr(client.config)
+
+
+async def test_a_reading_that_fails_leaves_the_token_in_use(script, clock):
+    script.on("GET", PATH, needs("old"))
+
+    def fails():
+        raise ConfigError("the plugin is gone")
+
+    identity = Identity(Credentials("Bearer old"), fails, every=60)
+    async with Client(ClusterConfig(script.url, identity=identity), clock) as client:
+        for _ in range(3):
+            assert await client.request("GET", PATH) == b"in"
+            clock.skipped += 61
+
+
+async def test_a_reading_goes_on_when_whoever_waited_for_it_has_gone(clock):
+    """A renewal of a Lease has little time, and a provider takes a refresh token only once."""
+    begun, go_on = [], threading.Event()
+
+    def read():
+        begun.append(1)
+        go_on.wait(60)
+        return Credentials("new")
+
+    identity = Identity(Credentials("old", clock.now()), read)
+    await identity.headers(clock)
+    for _ in range(3):
+        clock.skipped += 11
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(identity.headers(clock), 0.01)
+    waiting = asyncio.create_task(identity.headers(clock))
+    go_on.set()
+    assert await asyncio.wait_for(waiting, 60) == {"Authorization": "new"}
+    assert begun == [1]
+
+
+async def test_nobody_waits_long_for_a_reading_while_the_token_is_good(clock):
+    go_on = threading.Event()
+    held = Credentials("old", clock.now() + timedelta(seconds=120))
+    identity = Identity(held, lambda: go_on.wait(60) and Credentials("new"), patience=0.01)
+    assert await identity.headers(clock) == {"Authorization": "old"}
+    clock.skipped += 70
+    assert await asyncio.wait_for(identity.headers(clock), 60) == {"Authorization": "old"}
+    go_on.set()
+    async with asyncio.timeout(60):
+        while await identity.headers(clock) != {"Authorization": "new"}:  # noqa: ASYNC110  # a thread brings it
+            await asyncio.sleep(0.002)
+
+
+async def test_a_reading_that_stumbles_ends_nothing_and_tells_no_secret(clock):
+    def stumbles():
+        raise KeyError("s3cret")
+
+    identity = Identity(Credentials("old"), stumbles, every=60)
+    await identity.headers(clock)
+    clock.skipped += 61
+    with structlog.testing.capture_logs() as said:
+        assert await identity.headers(clock) == {"Authorization": "old"}
+    assert [each["error"] for each in said] == ["KeyError"]
+    assert "s3cret" not in repr(said)
+
+
+async def test_tokens_in_files_are_read_every_minute_and_expiring_ones_in_time(clock):
+    tokens = iter(["b", "c", "d"])
+    identity = Identity(Credentials("a"), lambda: Credentials(next(tokens)), every=60)
+    seen = []
+    for wait in (0, 30, 31, 5, 56):
+        clock.skipped += wait
+        seen.append((await identity.headers(clock))["Authorization"])
+    assert seen == ["a", "a", "b", "b", "c"]
+    expiring = Identity(Credentials("a", clock.now() + timedelta(minutes=5)), lambda: Credentials("b"))
+    assert (await expiring.headers(clock))["Authorization"] == "a"
+    clock.skipped += 235  # the clock goes on meanwhile, and the machine may be busy
+    assert (await expiring.headers(clock))["Authorization"] == "a"
+    clock.skipped += 6
+    assert (await expiring.headers(clock))["Authorization"] == "b"

@@ -1,0 +1,59 @@
+"""The embedded API server answers every recorded request as the real one did."""
+
+import dataclasses
+
+import pytest
+from lab.fixtures import exchanges, replay
+
+FOLDERS = (
+    "client_go",
+    "errors",
+    "events",
+    "hpa",
+    "invalid",
+    "lease",
+    "metrics",
+    "pods",
+    "scale",
+    "scale_to_zero",
+    "scenario",
+    "table",
+    "watch",
+)
+ELSEWHERE = {
+    "table/hpa_list_includeObject_none": "shows none of the objects that it is about; test_cluster_tables has it",
+    "metrics/podmetrics_503_apiservice_unavailable": "test_cluster_documents has it",
+    "metrics/podmetrics_503_server_down": "test_cluster_documents has it",
+    "metrics/podmetrics_503_from_server": "a fault that was injected into metrics-server",
+    "metrics/custom_404": "the answer of a custom metrics API server, which nobody runs here",
+    "metrics/custom_object_namespace": "the answer of a custom metrics API server, which nobody runs here",
+    "metrics/custom_object_service": "the answer of a custom metrics API server, which nobody runs here",
+    "metrics/custom_pods": "the answer of a custom metrics API server, which nobody runs here",
+    "metrics/external": "the answer of an external metrics API server, which nobody runs here",
+    "metrics/external_404": "the answer of an external metrics API server, which nobody runs here",
+    "metrics/external_selector": "the answer of an external metrics API server, which nobody runs here",
+    "metrics/external_selector_empty": "the answer of an external metrics API server, which nobody runs here",
+}
+"""What is not replayed here, and why."""
+
+
+@pytest.mark.parametrize("exchange", exchanges.of(*FOLDERS, without=ELSEWHERE))
+async def test_it_answers_as_recorded(exchange):
+    assert await replay.differences(exchange) == {}
+
+
+@pytest.mark.parametrize("exchange", exchanges.of("errors")[:1])
+async def test_a_different_answer_is_noticed(exchange):
+    wrong = dataclasses.replace(
+        exchange, status=418, answer={"kind": "Teapot"}, answer_headers={**exchange.answer_headers, "retry-after": "9"}
+    )
+    found = await replay.differences(wrong)
+    assert {"status", "headers", "body.kind", "body.message"} <= found.keys()
+
+
+def test_nothing_that_was_recorded_is_overlooked():
+    if not exchanges.FOLDER.is_dir():
+        pytest.skip(f"no recordings at {exchanges.FOLDER}")
+    names = {each.name for each in exchanges.everything()}
+    assert ELSEWHERE.keys() <= names
+    assert {name.partition("/")[0] for name in names} == {*FOLDERS, "discovery"}  # which test_cluster_documents has

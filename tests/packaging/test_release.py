@@ -1,0 +1,184 @@
+"""The sdist and the wheel: built as a release is, installed where there is nothing but the index, and used there."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hpad import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+if not (ROOT / ".git").exists():
+    pytest.skip("releases are made in a clone", allow_module_level=True)
+KNOWN = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+SCENARIO = {
+    "id": "one",
+    "hpa": {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+            "minReplicas": 1,
+            "maxReplicas": 20,
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {
+                        "metric": {"name": "queue"},
+                        "target": {"type": "AverageValue", "averageValue": "15"},
+                    },
+                }
+            ],
+        },
+    },
+    "steps": [
+        {
+            "time": "2026-01-01T12:00:00Z",
+            "scale": {"spec": {"replicas": 3}, "status": {"replicas": 3, "selector": "app=web"}},
+            "externalMetrics": {"queue": {"items": [{"metricName": "queue", "value": "80"}]}},
+        }
+    ],
+}
+"""80 messages, 15 for each worker, would be 6 replicas; twice as many as there are is also what may come at once."""
+LOAD = """
+import importlib.metadata
+from hpad.gather import registry
+names = [point.name for point in importlib.metadata.entry_points(group=registry.GROUP)]
+print(*sorted(name for name in names if registry.adapter_class(name)))
+"""
+
+
+class Release(NamedTuple):
+    sdist: Path
+    wheel: Path
+
+
+def ran(command: Sequence[object], cwd: Path, **environ: str) -> str:
+    """What a command prints, without this checkout in its way; it has to end well."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HPAD", "COV"))}
+    kept.pop("SOURCE_DATE_EPOCH", None)
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env={**kept, **environ}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def built(source: Path, target: Path) -> Release:
+    ran([sys.executable, source / ".ci/dist.py", target], source)
+    (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
+    return Release(sdist, wheel)
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return built(ROOT, tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="session")
+def unpacked(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(release.sdist) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        archive.extractall(folder)
+    return folder / f"hpad-{__version__}"
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(request: pytest.FixtureRequest, release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that has hpad, and what the index gave for it, alone."""
+    folder = tmp_path_factory.mktemp(request.param)
+    file = getattr(release, request.param)
+    if shutil.which("uv"):
+        ran(["uv", "venv", "--quiet", "--python", sys.executable, folder / "env"], folder)
+        ran(["uv", "pip", "install", "--quiet", "--python", folder / "env/bin/python", file], folder)
+    else:
+        venv.create(folder / "env", with_pip=True)
+        ran([folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", file], folder)
+    return folder / "env/bin"
+
+
+def files(wheel: Path) -> dict[str, str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
+
+
+def test_all_that_git_knows_of_the_packages_is_in_the_wheel(release: Release) -> None:
+    listed = {name.removeprefix("adapters/") for name in KNOWN if name.startswith(("hpad/", "adapters/"))}
+    held = {name for name in files(release.wheel) if ".dist-info/" not in name}
+    assert held == listed | {"hpad/build.json"}
+
+
+def test_the_sdist_has_what_runs_hpad_for_good_and_tests_it(unpacked: Path) -> None:
+    for name in (
+        "config/hpad.yaml",
+        "systemd/hpad.service",
+        "tests/conftest.py",
+        "CHANGELOG.md",
+        "Makefile",
+        ".ci/run",
+    ):
+        assert (unpacked / name).is_file(), name
+    assert not list(unpacked.rglob("*.pyc"))
+
+
+def test_an_sdist_makes_the_same_sdist_and_wheel_to_the_byte(release: Release, unpacked: Path, tmp_path: Path) -> None:
+    again = built(unpacked, tmp_path)
+    assert files(again.wheel) == files(release.wheel)
+    assert again.wheel.read_bytes() == release.wheel.read_bytes()
+    assert again.sdist.read_bytes() == release.sdist.read_bytes()
+
+
+def test_it_says_what_it_was_built_from(installed: Path, tmp_path: Path) -> None:
+    said = json.loads(ran([installed / "hpad", "version", "-o", "json"], tmp_path))
+    assert said["version"] == __version__
+    assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", said["commit"])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", said["date"])
+    assert said["executable"].startswith(str(installed.parent))
+
+
+def test_the_commands_work(installed: Path, tmp_path: Path) -> None:
+    assert ran([installed / "hpad", "demo", "--help"], tmp_path).startswith("usage: hpad demo")
+    scenario = tmp_path / "one.json"
+    scenario.write_text(json.dumps(SCENARIO))
+    (step,) = json.loads(ran([installed / "hpad", "replay", scenario], tmp_path))["steps"]
+    assert (step["scaleTo"], step["error"]) == (6, None)
+
+
+def test_the_adapters_load(installed: Path, tmp_path: Path) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["hpad.adapters"]
+    assert ran([installed / "python", "-c", LOAD], tmp_path).split() == sorted(declared)
+
+
+def test_the_data_files_are_there(installed: Path, tmp_path: Path) -> None:
+    code = "from hpad.lab.demo import documents; print(documents.__file__)"
+    package = Path(ran([installed / "python", "-c", code], tmp_path).strip()).parent
+    assert package.is_relative_to(installed.parent)
+    assert {file.name for file in (package / "manifests").iterdir()} == {"php-apache.yaml", "worker.yaml"}
+    assert (package.parent.parent / "py.typed").is_file()
+
+
+def test_there_is_one_version() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", changes, re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == __version__
+    assert "version" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Building leaves the checkout as it was."""
+    made = [ROOT / name for name in ("dist", "build", "hpad/build.json") if not (ROOT / name).exists()]
+    yield
+    assert not [path for path in made if path.exists()]

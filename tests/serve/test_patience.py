@@ -1,0 +1,152 @@
+"""A whole window under clients that want too much at once, or too slowly, and under trouble of its own."""
+
+import asyncio
+import contextlib
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import trustme
+from serve import windows
+
+from hpad.model.serving import Serving
+from hpad.serve import limits, tls
+from hpad.serve.review import Reviewer
+from hpad.serve.server import Server
+from hpad.telemetry import Telemetry
+
+SOON = 120.0
+
+
+async def connected(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = server.url.partition("://")[2].split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server ends the connection, which it has to do soon."""
+    async with asyncio.timeout(SOON):
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+
+
+class Broken(windows.NoHpas):
+    def values(self) -> tuple[Any, ...]:
+        raise RuntimeError("the password is hunter2")
+
+
+@pytest.mark.parametrize("path", ["/", "/api/hpas", "/api/hpas/shop/web"])
+async def test_a_bug_tells_nothing_to_who_asks(path: str) -> None:
+    async with windows.opened(Serving(), source=Broken()) as server:
+        with structlog.testing.capture_logs() as logged:
+            assert await windows.get(server.url + path) == (500, "500: Internal Server Error\n")
+    assert [(line["log_level"], line["path"]) for line in logged] == [("error", path)]
+
+
+async def test_a_window_has_room_for_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+    async with windows.opened(Serving()) as server:
+        (first, one), (_, two) = await connected(server), await connected(server)
+        late, three = await connected(server)
+        assert await ended(late) == b""
+        one.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await ended(first)).startswith(b"HTTP/1.1 200")
+        for writer in (one, two, three):
+            writer.close()
+
+
+class Slow(Reviewer):
+    """A cluster that does not answer."""
+
+    def __init__(self) -> None:
+        """Asks nobody."""
+
+    async def review(self, token: str, path: str) -> Any:
+        await asyncio.Event().wait()
+
+
+async def test_an_answer_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REQUEST_SECONDS", 0.1)
+    async with windows.opened(Serving(review=True), reviewer=Slow()) as server, asyncio.timeout(SOON):
+        assert await windows.get(server.url + "/", token="x") == (503, "503: Service Unavailable\n")
+
+
+class Busy(Telemetry):
+    """Counts the scrapes that are made at a time, which last until they are told to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = self.most = 0
+        self.end = asyncio.Event()
+
+    async def exposition(self) -> bytes:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await self.end.wait()
+        self.inside -= 1
+        return b""
+
+
+async def test_so_many_requests_are_worked_on_at_a_time() -> None:
+    telemetry = Busy()
+    async with windows.opened(Serving(), telemetry=telemetry) as server:
+        asked = [asyncio.create_task(windows.get(server.url + "/metrics")) for _ in range(limits.AT_WORK * 3)]
+        async with asyncio.timeout(SOON):
+            while telemetry.inside < limits.AT_WORK:  # noqa: ASYNC110  # the state of the world
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # more would come, if they could
+        telemetry.end.set()
+        answers = await asyncio.gather(*asked)
+    assert {status for status, _ in answers} == {200}
+    assert telemetry.most == limits.AT_WORK
+
+
+async def test_who_does_not_finish_the_head_of_a_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(limits.SERVER, "keepalive_timeout", 0.2)
+    async with windows.opened(Serving()) as server:
+        reader, writer = await connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
+        assert b"200" not in await ended(reader)
+        writer.close()
+
+
+async def test_who_does_not_shake_hands_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HANDSHAKE_SECONDS", 0.2)
+    certificate, key = windows.write_certificate(tmp_path, trustme.CA())
+    async with windows.opened(Serving(certificate=certificate, private_key=key)) as server:
+        reader, writer = await connected(server)
+        assert await ended(reader) == b""
+        writer.close()
+
+
+async def test_a_body_without_end_is_not_read() -> None:
+    async with windows.opened(Serving()) as server:
+        reader, writer = await connected(server)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        sent = 0
+
+        async def pour() -> None:
+            nonlocal sent
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+                sent += 65536
+
+        pouring = asyncio.create_task(pour())
+        await ended(reader)
+        pouring.cancel()
+        with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+            await pouring
+        writer.close()
+    assert sent < 100_000_000  # what the sockets' buffers take, of ten times as much
+
+
+def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
+    certificate, key = windows.write_certificate(tmp_path, trustme.CA())
+    certificates = tls.Certificates(Serving(certificate=certificate, private_key=key))
+    certificates.open()
+    assert certificates.context.minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -1,0 +1,92 @@
+"""What is seen of a running hpad from outside: /proc, /metrics and /api/hpas."""
+
+import contextlib
+import json
+import math
+import os
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+_PATIENCE = 60.0
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+TASKS, BLOCKS, ENTRIES = "hpad_tasks", "hpad_allocated_blocks", "hpad_cache_entries"
+LATENESS, STALLS = "hpad_reconcile_lateness_seconds", "hpad_event_loop_stall_seconds"
+BUGS, RECONCILES = "hpad_bugs_total", "horizontal_pod_autoscaler_controller_reconciliations_total"
+Series = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def of_process(pid: int) -> dict[str, float]:
+    """Megabytes in memory, open files, sockets apart from others, and threads."""
+    root = Path("/proc") / str(pid)
+    opened = _opened(root / "fd")
+    sockets = sum(name.startswith("socket:") for name in opened)
+    resident = int((root / "statm").read_text().split()[1])
+    status = dict(line.split(":", 1) for line in (root / "status").read_text().splitlines())
+    return {
+        "memory": resident * _PAGE / 2**20,
+        "files": float(len(opened) - sockets),
+        "sockets": float(sockets),
+        "threads": float(status["Threads"]),
+    }
+
+
+def _opened(folder: Path) -> list[str]:
+    """What the files that are open lead to (proc(5), fd); some are closed while one looks."""
+    found = []
+    for each in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(each))
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def fetched(url: str, method: str = "GET") -> bytes:
+    request = urllib.request.Request(url, method=method)
+    with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def series(url: str) -> Series:
+    """Samples by name, with their labels."""
+    found: Series = {}
+    for family in text_string_to_metric_families(fetched(f"{url}/metrics").decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def total(found: Series, name: str) -> float:
+    return sum(value for _, value in found[name])
+
+
+def of_series(found: Series) -> dict[str, float]:
+    """Tasks, memory blocks in use, and the entries of each cache."""
+    sizes = {f"cache {labels['cache']}": value for labels, value in found.get(ENTRIES, [])}
+    return {"tasks": total(found, TASKS), "blocks": total(found, BLOCKS), **sizes}
+
+
+def quantile(found: Series, histogram: str, share: float) -> float:
+    """The upper edge of the bucket in which that share of a histogram's observations ends; 0 if there are none."""
+    buckets = sorted((float(labels["le"]), count) for labels, count in found[f"{histogram}_bucket"])
+    count = buckets[-1][1]
+    return next((edge for edge, below in buckets if count and below >= share * count), math.inf) if count else 0.0
+
+
+def decided(url: str, now: datetime) -> dict[str, float]:
+    """Seconds since the last decision of each HPA, by its name; infinite where there was none yet."""
+    rows: list[dict[str, Any]] = json.loads(fetched(f"{url}/api/hpas"))
+    found = {}
+    for row in rows:
+        last = row["lastDecision"]
+        age = math.inf if last is None else (now - datetime.fromisoformat(last["time"])).total_seconds()
+        found[f"{row['namespace']}/{row['name']}"] = age
+    return found

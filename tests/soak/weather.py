@@ -1,0 +1,117 @@
+"""Faults one after another, drawn by a seeded generator: of the API server, of the way to it, of the metric source."""
+
+import asyncio
+import functools
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from e2e.relay import Relay
+from soak.numbers import TROUBLES, Numbers
+
+from hpad.lab.cluster import Cluster
+
+WATCH = "watch=true"
+ANSWERS: dict[str, dict[str, Any]] = {
+    "410 to watches": {"path": WATCH, "status": 410},
+    "409 to writes of scales": {"method": "PUT", "path": "/scale", "status": 409},
+    "409 to writes of statuses": {"method": "PATCH|PUT", "path": "/status", "status": 409},
+    "429": {"status": 429, "retry_after": 1},
+    "500": {"status": 500},
+    "504": {"status": 504},
+    "slow answers": {"delay": 0.7},
+    "half answers": {"truncate": True},
+    "garbage": {"body": "<html>maintenance</html>"},
+    "garbage to watches": {"path": WATCH, "body": '{"type":"MODIFIED","object":{"meta\n\x00{}\n'},
+    "resets": {"reset": True},
+    "no metrics API": {"path": "metrics.k8s.io", "status": 503},
+}
+
+
+class Weather:
+    """Spells of faults for `spell` seconds on average, with as much calm in between. `seen` counts them.
+
+    Each sort comes once, in its worst form, before they are drawn: whatever must be held at a time under one of them
+    has been held before anybody counts, and the holes that it leaves in memory are there.
+    """
+
+    def __init__(self, cluster: Cluster, relay: Relay, numbers: Numbers, rng: random.Random, *, spell: float) -> None:
+        self.seen: Counter[str] = Counter()
+        self._cluster = cluster
+        self._relay = relay
+        self._numbers = numbers
+        self._rng = rng
+        self._spell = spell
+
+    async def run(self) -> None:
+        """For ever; cancelled, it leaves everything well."""
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            *[self._answers] * 5, *[self._source] * 4, self._drops, self._restart, self._forgets,
+        ]  # fmt: skip
+        try:
+            for spell in self._worst():
+                await self._rest()
+                await spell()
+            while True:
+                await self._rest()
+                await self._rng.choice(kinds)()
+        finally:
+            self._clear()
+
+    def _worst(self) -> list[Callable[[], Awaitable[None]]]:
+        """All sorts, in any order."""
+        found: list[Callable[[], Awaitable[None]]] = [self._drops, self._restart, self._forgets]
+        found += [functools.partial(self._answers, what, drop=True) for what in ANSWERS]
+        found += [functools.partial(self._source, what, 1.0) for what in TROUBLES]
+        self._rng.shuffle(found)
+        return found
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(self._spell * self._rng.uniform(0.5, 1.5))
+
+    def _clear(self) -> None:
+        self._cluster.faults.clear()
+        self._numbers.trouble = None
+
+    async def _answers(self, what: str | None = None, *, drop: bool | None = None) -> None:
+        """All requests of a sort fare badly, after the watches were dropped or not; drawn where it is not told."""
+        what = what or self._rng.choice(list(ANSWERS))
+        self.seen[what] += 1
+        if self._rng.random() < 0.5 if drop is None else drop:
+            self._cluster.faults.drop_watches()
+        self._cluster.faults.add(times=None, **ANSWERS[what])
+        await self._rest()
+        self._clear()
+
+    async def _source(self, what: str | None = None, share: float | None = None) -> None:
+        """That share of the source's answers is spoilt; drawn where it is not told."""
+        what = what or self._rng.choice(TROUBLES)
+        self.seen[f"source: {what}"] += 1
+        self._numbers.trouble, self._numbers.share = what, share or self._rng.choice([0.1, 0.5, 1.0])
+        await self._rest()
+        self._clear()
+
+    async def _drops(self) -> None:
+        self.seen["dropped watches"] += 1
+        for _ in range(4):
+            self._cluster.faults.drop_watches()
+            await asyncio.sleep(self._spell / 8)
+
+    async def _restart(self) -> None:
+        """Nobody listens for a while, and all connections are broken."""
+        self.seen["restart"] += 1
+        await self._relay.pause()
+        try:
+            await self._rest()
+        finally:
+            await self._relay.start()
+
+    async def _forgets(self) -> None:
+        """What happened while the watches were away is forgotten."""
+        self.seen["compaction"] += 1
+        self._cluster.faults.add(path=WATCH, times=None, status=503)
+        self._cluster.faults.drop_watches()
+        await asyncio.sleep(self._spell / 2)
+        self._cluster.store.compact()
+        self._clear()
