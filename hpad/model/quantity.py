@@ -80,7 +80,7 @@ class Quantity:
         """The quantity that a string, or a number as JSON and YAML write it, stands for.
 
         Raises QuantityError, also where Kubernetes takes what no one can mean: an exponent beyond 308, or
-        more than 400 digits.
+        more than 400 digits, as given or as printed.
         """
         if isinstance(text, str):
             return parsed(text)
@@ -202,6 +202,8 @@ def _read(text: str) -> tuple[int, int, Format]:
     if exponent is None:
         exponent, format = _exponent(suffix), Format.DECIMAL_EXPONENT
     exponent -= len(fraction)
+    if digits + exponent % 3 > _MAX_DIGITS:  # its suffix being for thousands, it would print with more
+        raise QuantityError(_NUMERIC_ERROR)
     if exponent >= _NANO and digits <= _SHORT_DECIMAL:
         return mantissa, exponent, format
     if not number.strip("+-."):

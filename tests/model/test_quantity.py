@@ -146,6 +146,19 @@ def test_absurdly_large_and_small_exponents_cost_nothing() -> None:
     assert float(Quantity.parse("9" * 400)) == float("inf")
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "M", "9" * 399 + "e1", "9" * 398 + "e-7", "9" * 397 + ".9M"])
+def test_what_is_read_prints_as_something_that_can_be_read(text: str) -> None:
+    assert Quantity.parse(str(Quantity.parse(text))) == Quantity.parse(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 401, "9" * 400 + "e1", "9" * 399 + "e-7", "9" * 399 + ".9M"])
+def test_what_would_print_with_too_many_digits_is_refused(text: str) -> None:
+    with pytest.raises(QuantityError, match="numeric part"):
+        Quantity.parse(text)
+    with pytest.raises(QuantityError, match="numeric part"):
+        parse_milli(text)
+
+
 def test_equal_values_are_one_key_whatever_their_format() -> None:
     texts = ["1024", "1Ki", "1.024k", "1024000m", "1.024e3"]
     assert len({Quantity.parse(text) for text in texts}) == 1
