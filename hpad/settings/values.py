@@ -17,6 +17,7 @@ from hpad.model.tunables import Gates
 _LEAST_MEMORY = 1 << 20
 _LEAST_PERIOD = timedelta(milliseconds=100)
 _LEAST_STALENESS = timedelta(seconds=1)
+_MOST = 2**31 - 1  # the original's flags are of 32 bits
 
 
 def text(value: Any) -> str:
@@ -108,6 +109,8 @@ def count(value: Any) -> int:
     digits = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(digits, str) or not digits.isascii() or not digits.isdigit() or int(digits) < 1:
         raise ValueError(f"{value!r} is not a whole number of 1 or more")
+    if int(digits) > _MOST:
+        raise ValueError(f"{value!r} is more than {_MOST}, the most there can be")
     return int(digits)
 
 
@@ -115,10 +118,7 @@ def qps(value: Any) -> float | None:
     """Requests a second; nothing, zero or less: no limit, as with the original's flag."""
     if value in ("", "none", None):
         return None
-    try:
-        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-    except ValueError:
-        number = math.nan
+    number = _number(value)
     if not math.isfinite(number):
         raise ValueError(f"{value!r} is not a number of requests a second")
     return number if number > 0 else None
@@ -131,19 +131,25 @@ def whole(value: Any) -> int:
 
 def pace(value: Any) -> float:
     """Calls a second."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    number = math.nan if isinstance(value, str) else _number(value)
+    if not 0 < number < math.inf:
         raise ValueError(f"{value!r} is not a number above 0 (calls a second)")
-    return float(value)
+    return number
 
 
 def fraction(value: Any) -> float:
-    try:
-        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else -1.0
-    except ValueError:
-        number = -1.0
+    number = _number(value)
     if not 0 <= number <= 1:
         raise ValueError(f"{value!r} is not a number from 0 to 1 (0.1 is ten percent)")
     return number
+
+
+def _number(value: Any) -> float:
+    """The value as a float; NaN where it is no number, or a whole one that no float reaches."""
+    try:
+        return float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def flag(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Tokens of an identity provider: the client credentials grant of RFC 6749, section 4.4."""
 
 import asyncio
+import math
 import re
 from datetime import timedelta
 from urllib.parse import quote_plus
@@ -64,7 +65,8 @@ class Tokens:
             life = float(granted.expires_in)
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise AdapterError(f"{where} answered something else than a token") from None
-        if not granted.access_token or any(character in granted.access_token for character in "\r\n\0"):
+        sendable = granted.access_token and not any(character in granted.access_token for character in "\r\n\0")
+        if not sendable or math.isnan(life):  # text may say "nan", and no moment would ever be after that
             raise AdapterError(f"{where} answered something else than a token")
         return granted.access_token, life
 
