@@ -100,6 +100,7 @@ routes:
         ),
         ("leader_elect_retry_period: 1ms", "hpad.yaml: leader_elect_retry_period: 1ms is less than 10ms"),
         ("sync_period: soon", "hpad.yaml: sync_period: 'soon' is not a duration"),
+        ("max_staleness: 99999999h", "'99999999h' is too long a duration: the longest is 2562047h"),
         ("downscale_stabilization: -5m", "hpad.yaml: downscale_stabilization: '-5m' is negative"),
         ("tolerance: 10", "hpad.yaml: tolerance: 10 is not a number from 0 to 1"),
         (f"tolerance: {'9' * 400}", "is not a number from 0 to 1"),

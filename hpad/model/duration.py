@@ -5,6 +5,7 @@ from datetime import timedelta
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_LONGEST = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits; 292 years, so that dates can be counted from today
 _WHOLE = re.compile(rf"([+-]?)((?:{_PART.pattern})+|0)")
 
 
@@ -17,10 +18,9 @@ def parse(text: str) -> timedelta:
     if whole is None:
         raise ValueError(f'{text!r} is not a duration: write a number with its unit, such as "15s", "5m" or "1h30m"')
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(whole[2]))
-    try:
-        return timedelta(seconds=-seconds if whole[1] == "-" else seconds)
-    except OverflowError:
-        raise ValueError(f"{text!r} is too long a duration") from None
+    if seconds >= _LONGEST:
+        raise ValueError(f"{text!r} is too long a duration: the longest is 2562047h")
+    return timedelta(seconds=-seconds if whole[1] == "-" else seconds)
 
 
 def write(duration: timedelta) -> str:

@@ -1,6 +1,6 @@
 """Which pods count, and what keeps the engine from deciding: scenarios 4, 14, 15, 16."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from hpad.model.sample import AdapterError
 from hpad.model.tunables import Gates
 from tests.engine.world import START, Workload, external, pod, pods_metric, resource, series, used
 
+LAST_DATE = datetime.max.replace(tzinfo=UTC)
 CPU = resource("cpu", averageUtilization=50)
 
 
@@ -98,6 +99,8 @@ def test_scenario_15_a_guess_never_turns_the_direction(answered: int, silent: st
         ({"age": 60, "ready": "False"}, "not ready within the CPU initialization period"),
         ({"age": 60, "ready_since": START - timedelta(seconds=20)}, "the sample's window began before it was ready"),
         ({"age": 900, "ready": "False"}, "never ready, long after the period"),
+        ({"start_time": LAST_DATE, "ready": "False"}, "not ready, and to be started at the end of all dates"),
+        ({"age": 60, "ready_since": LAST_DATE}, "ready from the end of all dates on"),
     ],
 )
 def test_scenario_15_a_pod_that_is_not_yet_ready_counts_as_idle_when_growing(late: dict[str, Any], why: str) -> None:
@@ -115,6 +118,7 @@ def test_scenario_15_a_pod_that_is_not_yet_ready_counts_as_idle_when_growing(lat
         {"age": 60, "ready_since": START - timedelta(seconds=30)},
         {"age": 900, "ready": "False", "ready_since": START - timedelta(seconds=600)},
         {"age": 900, "ready": "Unknown"},
+        {"age": 900, "ready": "False", "ready_since": LAST_DATE},
     ],
 )
 def test_scenario_15_a_pod_that_was_ready_for_a_whole_window_counts(settled: dict[str, Any]) -> None:

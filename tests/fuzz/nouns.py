@@ -1,4 +1,4 @@
-"""Texts and documents: quantities, selectors, names, HPAs, manifests, recorded scenarios, records, settings."""
+"""Texts and documents: quantities, selectors, names, HPAs, manifests, ScaledObjects, recordings, records, settings."""
 
 import contextlib
 import json
@@ -12,9 +12,14 @@ import msgspec
 import pytest
 
 from hpad import settings
+from hpad.adapter import AdapterError
+from hpad.gather import registry
 from hpad.lab import replay
 from hpad.manifests import documents, hpas
-from hpad.model import conversion, decode, defaults, duration, names, selector, validation
+from hpad.manifests.keda import configuration as keda_configuration
+from hpad.manifests.keda import scaledobject
+from hpad.manifests.keda.found import Wrong
+from hpad.model import conversion, decode, defaults, duration, names, selector, terms, validation
 from hpad.model import hpa as api
 from hpad.model.fields import FieldError
 from hpad.model.key import Key
@@ -23,6 +28,7 @@ from hpad.model.snapshot import SnapshotError
 from hpad.store import record
 
 _BREAK = re.compile(rb"[\n\r]|\xc2\x85|\xe2\x80[\xa8\xa9]")
+METRICS = ("cpu", "depth")
 LABELS = ({}, {"app": "web"}, {"app": "web", "tier": "5"})
 
 
@@ -89,6 +95,8 @@ def hpa(data: bytes) -> None:
     assert reading.hpa is not None or reading.errors
     if reading.hpa is None:
         return
+    terms.of(reading.hpa.metadata.annotations, METRICS)
+    assert all(terms.flaws(reading.hpa.metadata.annotations, METRICS).values())
     filled = defaults.defaulted(reading.hpa)
     assert defaults.defaulted(filled) == filled
     for error in validation.validate(filled, scale_to_zero=False):
@@ -110,6 +118,40 @@ def manifests(data: bytes) -> None:
             loaded = hpas.load(document) if hpas.is_hpa(document.value) else None
             for error in loaded.errors if loaded else document.faults:
                 assert document.line_of(error.field) >= 1
+
+
+def scaled_object(data: bytes) -> None:
+    """What KEDA would not take is told of; what is taken becomes an HPA and a configuration, to the last metric."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not scaledobject.is_scaled_object(value):
+        return
+    with contextlib.suppress(Wrong):
+        converted = scaledobject.convert(value)
+        assert all(note.field and note.text for note in converted.notes)
+        reading = decode.read(converted.hpa)
+        assert reading.hpa is not None or reading.errors
+        json.dumps([converted.hpa, keda_configuration.document([converted])])
+
+
+def source(data: bytes) -> None:
+    """The settings of a source in the schema of its adapter, or an error that names the source."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(value, dict):
+        return
+    for name in registry.names():
+        given = settings.SourceSettings(name="s", adapter=name, settings=value)
+        refusal = f'source "s" (adapter "{name}"): '
+        try:
+            registry.decode(given, registry.adapter_class(name).Settings)
+        except AdapterError as error:
+            refusal = error.message
+        assert refusal.startswith(f'source "s" (adapter "{name}"): ')
 
 
 def scenario(data: bytes) -> None:

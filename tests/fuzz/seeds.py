@@ -44,6 +44,11 @@ _METRICS = [
     ),
 ]
 _ALPHA = {"autoscaling.alpha.kubernetes.io/behavior": json.dumps({"ScaleUp": {"StabilizationWindowSeconds": 3}})}
+_TERMS = {
+    "hpad.io/fallback": "cpu=hold,depth=last-good:10m after 60s",
+    "hpad.io/failure-duration-seconds": "60",
+    "hpad.io/activation": "depth=5",
+}
 _V1 = {**_hpa("v1", targetCPUUtilizationPercentage=80), "metadata": {"name": "web", "annotations": _ALPHA}}
 _BETA = _hpa("v2beta1", metrics=[_metric("Resource", name="cpu", targetAverageUtilization=50)])
 _V2 = _hpa("v2", metrics=_METRICS, behavior={"scaleUp": _RULES, "scaleDown": {"selectPolicy": "Disabled"}})
@@ -52,7 +57,10 @@ QUANTITIES = (b"10500m", b"15Mi", b"1e3", b"-0.5", b"9223372036854775807Ki", b"1
 SELECTORS = (b"app=web,tier in (a,b),!canary", b"a/b!=c,x>5", b"k notin (v,),e", b"", b"a==b")
 DURATIONS = (b"15s", b"1h30m", b"1.5h2m3s4ms5us6ns", b"-0.1s", b"0")
 NAMES = (b"web", b"web-1.example.com", b"a" * 63, b"Web_1", b"..", b"a/b")
-HPAS = (_json(_V2), _json(_hpa("v2beta2", metrics=_METRICS[:1])), _json(_BETA), _json(_V1))
+HPAS = (
+    _json(_V2), _json({**_V2, "metadata": {"name": "web", "annotations": _TERMS}}),
+    _json(_hpa("v2beta2", metrics=_METRICS[:1])), _json(_BETA), _json(_V1),
+)  # fmt: skip
 MANIFESTS = (
     b"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata:\n  name: web\nspec:\n  maxReplicas: 3\n"
     b"  scaleTargetRef: {kind: Deployment, name: web, apiVersion: apps/v1}\n---\nkind: Deployment\n",
@@ -61,6 +69,48 @@ MANIFESTS = (
     b'{"a": 1}\n{"b": [true, null, 1.5]}\n',
     b"a: &a {b: 1, b: 2}\nc: [*a, *a]\nd:\n  <<: *a\ne: !!str 5\nf: |\n  x\n",
 )
+
+
+def _scaled(kind: str, metadata: dict[str, str], **spec: Any) -> bytes:
+    return _json({
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"name": "web"},
+            "triggers": [{"type": kind, "metricType": "AverageValue", "metadata": metadata}],
+            **spec,
+        },
+    })  # fmt: skip
+
+
+SCALED_OBJECTS = (
+    _scaled(
+        "rabbitmq",
+        {"host": "http://rabbitmq:15672/vhost", "queueName": "work", "mode": "QueueLength", "value": "20",
+         "activationValue": "5", "useRegex": "true", "operation": "max", "pageSize": "100", "vhostName": "v"},
+        pollingInterval=10, minReplicaCount=0, maxReplicaCount=7, fallback={"failureThreshold": 3, "replicas": 6},
+    ),
+    _scaled("prometheus", {"serverAddress": "http://p:9090", "query": "sum(x)", "threshold": "1.5", "metricName": "m"}),
+    _scaled("cron", {"timezone": "Europe/Berlin", "start": "0 8 * * *", "end": "0 18 * * 1-5", "desiredReplicas": "9"}),
+    _scaled(
+        "cpu", {"value": "60"}, minReplicaCount=1,
+        advanced={"horizontalPodAutoscalerConfig": {"name": "mine", "behavior": {"scaleUp": _RULES}}},
+    ),
+)  # fmt: skip
+SOURCES = (
+    _json({"url": "http://r:15672", "metrics": {"d": {"queues": ["a"], "mode": "publish_rate", "vhost": "a"}},
+           "username": "u", "password_env": "P", "patterns": {"w": "work-.*"},
+           "rate_window": "60s", "smoothing": 0.5, "page_size": 9}),
+    _json({"url": "http://p:9090", "metrics": {"d": {"query": "sum(x{<<.LabelMatchers>>})", "types": ["External"],
+           "window": {"fetch": "5m", "last": "1m"}}}, "params": {"dedup": "true"}, "query_timeout": "5s"}),
+    _json({"url": "http://p", "rules": {"rules": [{"seriesQuery": "http_total", "name": {"matches": "^(.*)_total$"},
+           "resources": {"template": "<<.Resource>>"}, "metricsQuery": "sum(<<.Series>>) by (<<.GroupBy>>)"}]}}),
+    _json({"metrics": {"d": {"url": "http://h/", "path": "a.b[0].c[*]", "params": ["x"]}}, "headers": {"a": "b"}}),
+    _json({"url": "redis://h:6379/0", "keys": {"mail": "jobs:mail"}, "missing_stream": "zero"}),
+    _json({"metrics": {"d": {"start": "0 8 * * 1-5", "end": "0 18 * * *", "replicas": 5, "timezone": "Europe/Rome"}}}),
+    _json({"file": "/run/metrics.yaml"}),
+)  # fmt: skip
 _POD = {
     "metadata": {"name": "web-0", "namespace": "shop", "labels": {"app": "web"}, "resourceVersion": "5"},
     "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m", "memory": "1Mi"}}}]},

@@ -45,11 +45,13 @@ TARGETS = {
         Target("name", _plain(nouns.object_names), seeds.NAMES),
         Target("hpa", _plain(nouns.hpa), seeds.HPAS),
         Target("manifests", _plain(nouns.manifests), seeds.MANIFESTS),
+        Target("scaledobject", _plain(nouns.scaled_object), seeds.SCALED_OBJECTS),
         Target("scenario", _plain(nouns.scenario), seeds.SCENARIOS),
         Target("recording", _plain(nouns.recording), seeds.SCENARIOS),
         Target("record", _plain(nouns.remembered), seeds.RECORDS),
         # PyYAML's own loader: slow, and slower the deeper; the file is the operator's.
         Target("settings", _plain(nouns.configuration), seeds.SETTINGS, patience=20.0),
+        Target("source", _plain(nouns.source), seeds.SOURCES),
         Target("watch", _plain(wire.watched), seeds.WATCHES),
         Target("objects", _plain(wire.objects), seeds.OBJECTS),
         Target("metrics-lists", wire.metrics_lists, seeds.METRICS_LISTS),

@@ -225,6 +225,10 @@ def test_a_schedule_asks_for_replicas() -> None:
     [
         ({"fallback": {"failureThreshold": 3, "replicas": 6}}, "replicas:6 after 1m30s"),
         ({"fallback": {"failureThreshold": 2, "replicas": 6}, "pollingInterval": 10}, "replicas:6 after 20s"),
+        (
+            {"fallback": {"failureThreshold": 2**31 - 1, "replicas": 6}, "pollingInterval": 30},
+            "replicas:6 after 596523h14m7s",
+        ),
         ({"fallback": {"failureThreshold": 2, "replicas": 6, "behavior": "currentReplicas"}}, "hold"),
         ({"fallback": {"failureThreshold": 2, "replicas": 0}}, "hold"),
     ],
@@ -296,6 +300,11 @@ def test_everything_that_is_left_behind_is_named() -> None:
         (scaled(trigger("cron", CRON | {"desiredReplicas": "x"})), "spec.triggers[0].metadata.desiredReplicas"),
         (scaled(trigger("cron", CRON), scaleTargetRef={}), "spec.scaleTargetRef.name"),
         (scaled(trigger("cron", CRON), maxReplicaCount="7"), "spec.maxReplicaCount"),
+        (scaled(trigger("cron", CRON), maxReplicaCount=2**31), "spec.maxReplicaCount"),
+        (
+            scaled(trigger("cron", CRON), fallback={"failureThreshold": 2**31, "replicas": 1}),
+            "spec.fallback.failureThreshold",
+        ),
         (scaled(trigger("cron", CRON), advanced=[]), "spec.advanced"),
         (scaled("cron"), "spec.triggers[0]"),
         (scaled(trigger("cron", CRON), metadata={"name": ""}), "metadata.name"),

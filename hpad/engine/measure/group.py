@@ -63,6 +63,7 @@ def _starts(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> boo
     if start is None or state is None:
         return True
     since = pod.ready_since or _NEVER
-    if start + tunables.cpu_initialization_period > now:
-        return state == "False" or value.timestamp < since + value.window
-    return state == "False" and start + tunables.initial_readiness_delay > since
+    # What lies between two dates is always a duration; a date with a duration added may lie beyond all dates.
+    if now - start < tunables.cpu_initialization_period:
+        return state == "False" or value.timestamp - since < value.window
+    return state == "False" and since - start < tunables.initial_readiness_delay

@@ -18,6 +18,7 @@ KIND: Final = "ScaledObject"
 _GROUP: Final = "keda.sh/"
 _MINIMUM, _MAXIMUM = 0, 100
 _POLLING_SECONDS = 30
+_MOST = 2**31 - 1
 _TRIGGERS: Mapping[str, Callable[[Trigger, Found], None]] = {
     "rabbitmq": rabbitmq.convert,
     "prometheus": prometheus.convert,
@@ -148,13 +149,15 @@ def _fallback(spec: Mapping[str, Any], found: Found) -> terms.Fallback | None:
     if behavior != "static":
         found.note("spec.fallback.behavior", f"{behavior} is not carried over; the replicas are held instead")
         return terms.Fallback(kind=terms.HOLD)
-    replicas, threshold = _count(given, "replicas", 0, "spec.fallback."), _count(given, "failureThreshold", 3)
+    replicas = _count(given, "replicas", 0, "spec.fallback.")
+    threshold = _count(given, "failureThreshold", 3, "spec.fallback.")
     if not replicas:
         found.note(
             "spec.fallback.replicas", "0 is not carried over: what fails never scales to zero; replicas are held"
         )
         return terms.Fallback(kind=terms.HOLD)
-    after = timedelta(seconds=threshold * _count(spec, "pollingInterval", _POLLING_SECONDS))
+    seconds = threshold * _count(spec, "pollingInterval", _POLLING_SECONDS)
+    after = timedelta(seconds=min(seconds, _MOST))  # 68 years are as good as more
     return terms.Fallback(kind=terms.REPLICAS, replicas=replicas, after=after)
 
 
@@ -200,8 +203,8 @@ def _count(value: Mapping[str, Any], name: str, default: int, path: str = "spec.
     given = value.get(name)
     if given is None:
         return default
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise Wrong(invalid(f"{path}{name}", given, "must be a whole number of 0 or more"))
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= _MOST:
+        raise Wrong(invalid(f"{path}{name}", given, f"must be a whole number from 0 to {_MOST}"))
     return given
 
 
