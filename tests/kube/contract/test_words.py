@@ -69,7 +69,9 @@ async def test_what_cannot_be_read(api: Api, method: str, kind: str, body: str, 
     ],
 )  # fmt: skip
 async def test_queries_that_make_no_sense(api: Api, params: dict[str, str], expected: tuple[int, str]) -> None:
-    assert await answer(api, "GET", HPAS, b"", "", **params) == expected
+    status, message = await answer(api, "GET", HPAS, b"", "", **params)
+    # A server built with a Go before 1.27 takes a byte that is no UTF-8 for the character of that number.
+    assert (status, message.replace("\\u0081", "\\x81")) == expected
 
 
 async def test_a_token_for_the_next_page_is_worth_the_same(api: Api) -> None:
