@@ -13,6 +13,7 @@ from soak.numbers import TROUBLES, Numbers
 from hpad.lab.cluster import Cluster
 
 WATCH = "watch=true"
+_SHORTEST, _LONGEST = 0.5, 1.5
 ANSWERS: dict[str, dict[str, Any]] = {
     "410 to watches": {"path": WATCH, "status": 410},
     "409 to writes of scales": {"method": "PUT", "path": "/scale", "status": 409},
@@ -32,8 +33,9 @@ ANSWERS: dict[str, dict[str, Any]] = {
 class Weather:
     """Spells of faults for `spell` seconds on average, with as much calm in between. `seen` counts them.
 
-    Each sort comes once, in its worst form, before they are drawn: whatever must be held at a time under one of them
-    has been held before anybody counts, and the holes that it leaves in memory are there.
+    Each sort comes once, in its worst form and for as long as it ever lasts, before they are drawn: whatever must be
+    held at a time under one of them has been held before anybody counts, and the holes that it leaves in memory are
+    there.
     """
 
     def __init__(self, cluster: Cluster, relay: Relay, numbers: Numbers, rng: random.Random, *, spell: float) -> None:
@@ -61,35 +63,36 @@ class Weather:
 
     def _worst(self) -> list[Callable[[], Awaitable[None]]]:
         """All sorts, in any order."""
-        found: list[Callable[[], Awaitable[None]]] = [self._drops, self._restart, self._forgets]
-        found += [functools.partial(self._answers, what, drop=True) for what in ANSWERS]
-        found += [functools.partial(self._source, what, 1.0) for what in TROUBLES]
+        found: list[Callable[[], Awaitable[None]]] = [self._drops, self._forgets]
+        found += [functools.partial(self._restart, worst=True)]
+        found += [functools.partial(self._answers, what, worst=True) for what in ANSWERS]
+        found += [functools.partial(self._source, what, worst=True) for what in TROUBLES]
         self._rng.shuffle(found)
         return found
 
-    async def _rest(self) -> None:
-        await asyncio.sleep(self._spell * self._rng.uniform(0.5, 1.5))
+    async def _rest(self, worst: bool = False) -> None:
+        await asyncio.sleep(self._spell * (_LONGEST if worst else self._rng.uniform(_SHORTEST, _LONGEST)))
 
     def _clear(self) -> None:
         self._cluster.faults.clear()
         self._numbers.trouble = None
 
-    async def _answers(self, what: str | None = None, *, drop: bool | None = None) -> None:
+    async def _answers(self, what: str | None = None, *, worst: bool = False) -> None:
         """All requests of a sort fare badly, after the watches were dropped or not; drawn where it is not told."""
         what = what or self._rng.choice(list(ANSWERS))
         self.seen[what] += 1
-        if self._rng.random() < 0.5 if drop is None else drop:
+        if worst or self._rng.random() < 0.5:
             self._cluster.faults.drop_watches()
         self._cluster.faults.add(times=None, **ANSWERS[what])
-        await self._rest()
+        await self._rest(worst)
         self._clear()
 
-    async def _source(self, what: str | None = None, share: float | None = None) -> None:
+    async def _source(self, what: str | None = None, *, worst: bool = False) -> None:
         """That share of the source's answers is spoilt; drawn where it is not told."""
         what = what or self._rng.choice(TROUBLES)
         self.seen[f"source: {what}"] += 1
-        self._numbers.trouble, self._numbers.share = what, share or self._rng.choice([0.1, 0.5, 1.0])
-        await self._rest()
+        self._numbers.trouble, self._numbers.share = what, 1.0 if worst else self._rng.choice([0.1, 0.5, 1.0])
+        await self._rest(worst)
         self._clear()
 
     async def _drops(self) -> None:
@@ -98,12 +101,12 @@ class Weather:
             self._cluster.faults.drop_watches()
             await asyncio.sleep(self._spell / 8)
 
-    async def _restart(self) -> None:
+    async def _restart(self, *, worst: bool = False) -> None:
         """Nobody listens for a while, and all connections are broken."""
         self.seen["restart"] += 1
         await self._relay.pause()
         try:
-            await self._rest()
+            await self._rest(worst)
         finally:
             await self._relay.start()
 
