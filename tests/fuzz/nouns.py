@@ -121,7 +121,7 @@ def manifests(data: bytes) -> None:
 
 
 def scaled_object(data: bytes) -> None:
-    """What KEDA would not take is told of; what is taken becomes an HPA and a configuration, to the last metric."""
+    """Refused as KEDA would, or an HPA, faults of which name fields, and a configuration that can be written."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
