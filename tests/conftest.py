@@ -12,8 +12,7 @@ import pytest
 import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
 
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("HPAD_SHARED", ROOT.parent / "shared"))
+DATA = Path(__file__).resolve().parent / "data"
 MAY_BE_SKIPPED = "real_kube_apiserver"
 RECOVERY = "recovery"
 BUDGET = "budget"
@@ -24,11 +23,8 @@ hypothesis.settings.load_profile("hpad")
 
 
 def read_vectors(name: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one vector file, e.g. `read_vectors("quantity")`; skips the test where it is not there."""
-    path = SHARED / "vectors" / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"no vectors at {path}; point HPAD_SHARED at the folder that holds vectors/")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
+    """Yield the rows of one vector file, e.g. `read_vectors("quantity")`."""
+    with gzip.open(DATA / "vectors" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
 
@@ -40,9 +36,15 @@ def vectors() -> Any:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder that holds vectors/ and fixtures/."""
-    return SHARED
+def recordings() -> Path:
+    """The folder of the exchanges recorded from a real API server; `tests/data/README.md` says what each is."""
+    return DATA / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def recorded(recordings: Path) -> Callable[[str], Any]:
+    """One recorded exchange: `recorded("scale/deployment_get")`."""
+    return lambda name: json.loads((recordings / f"{name}.json").read_text("utf-8"))
 
 
 @pytest.fixture

@@ -84,12 +84,9 @@ def nginx(replicas: int, image: str) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "nginx"}, "spec": body}
 
 
-def recorded_text(shared: Path, name: str) -> str:
+def recorded_text(recordings: Path, name: str) -> str:
     """What a current kubectl printed of a real cluster."""
-    path = shared / "fixtures" / "kubectl" / f"{name}.txt"
-    if not path.exists():
-        pytest.skip(f"no recording at {path}; point HPAD_SHARED at the folder that holds fixtures/")
-    return path.read_text()
+    return (recordings / "kubectl" / f"{name}.txt").read_text()
 
 
 def rows(table: str) -> list[list[str]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
@@ -54,10 +53,7 @@ def test_vectors(vectors: Vectors, record_property: Record) -> None:
     assert not wrong, "\n".join(wrong[:5])
 
 
-def recorded(shared: Path, pattern: str) -> list[tuple[str, Row]]:
-    folder = shared / "fixtures"
-    if not folder.is_dir():
-        pytest.skip(f"no recordings at {folder}; point HPAD_SHARED at the folder that holds fixtures/")
+def matching(folder: Path, pattern: str) -> list[tuple[str, Row]]:
     return [(path.name, json.loads(path.read_text())) for path in sorted(folder.glob(pattern))]
 
 
@@ -67,8 +63,8 @@ def posted(exchange: Row) -> Row:
     return {**body, "metadata": {"namespace": "fix", **body["metadata"]}}
 
 
-def test_what_a_real_server_refuses_is_refused_in_its_words(shared: Path) -> None:
-    exchanges = recorded(shared, "invalid/*.json")
+def test_what_a_real_server_refuses_is_refused_in_its_words(recordings: Path) -> None:
+    exchanges = matching(recordings, "invalid/*.json")
     for name, exchange in exchanges:
         errors = load(posted(exchange)).errors
         ours = [(error.type, error.field, error.message.removeprefix(f"{error.field}: ")) for error in errors]
@@ -77,8 +73,8 @@ def test_what_a_real_server_refuses_is_refused_in_its_words(shared: Path) -> Non
     assert len(exchanges) == 31
 
 
-def test_what_a_real_server_takes_is_filled_in_as_there(shared: Path) -> None:
-    exchanges = [(name, each) for name, each in recorded(shared, "hpa/create_*.json") if each["status"] == 201]
+def test_what_a_real_server_takes_is_filled_in_as_there(recordings: Path) -> None:
+    exchanges = [(name, each) for name, each in matching(recordings, "hpa/create_*.json") if each["status"] == 201]
     for name, exchange in exchanges:
         if exchange["request"]["body"]["spec"].get("colour"):
             continue  # taken with a warning; files are read strictly
@@ -91,18 +87,18 @@ def test_what_a_real_server_takes_is_filled_in_as_there(shared: Path) -> None:
     assert len(exchanges) > 10
 
 
-def test_an_unknown_field_has_the_words_of_a_strict_server(shared: Path) -> None:
-    [(_, exchange)] = recorded(shared, "hpa/create_unknown_field_strict_400.json")
+def test_an_unknown_field_has_the_words_of_a_strict_server(recordings: Path) -> None:
+    [(_, exchange)] = matching(recordings, "hpa/create_unknown_field_strict_400.json")
     [error] = load(posted(exchange)).errors
     words = exchange["body"]["message"].partition(": ")[2]
     assert error.field == "spec.colour"
     assert words in error.message
 
 
-def test_a_field_given_twice_has_the_words_of_a_strict_server(shared: Path) -> None:
+def test_a_field_given_twice_has_the_words_of_a_strict_server(recordings: Path) -> None:
     from hpad.manifests import documents
 
-    [(_, exchange)] = recorded(shared, "hpa/create_duplicate_field_strict_400.json")
+    [(_, exchange)] = matching(recordings, "hpa/create_duplicate_field_strict_400.json")
     [document] = documents.parse(exchange["request"]["body"].encode(), "row", ".yaml")
     words = exchange["body"]["message"].partition(": ")[2]
     assert any(words in error.message for error in hpas.load(document).errors)

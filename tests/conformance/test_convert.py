@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hpad.model import conversion, decode
 from hpad.model import hpa as api
 
@@ -21,11 +19,8 @@ def test_vectors(vectors: Vectors, record_property: Record) -> None:
     assert not wrong, "\n".join(map(str, wrong[:5]))
 
 
-def pairs(shared: Path) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+def pairs(folder: Path) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """The same HPA as a real server gives it in v1 and in v2."""
-    folder = shared / "fixtures" / "hpa"
-    if not folder.is_dir():
-        pytest.skip(f"no recordings at {folder}; point HPAD_SHARED at the folder that holds fixtures/")
     return [
         (
             path.name,
@@ -36,8 +31,8 @@ def pairs(shared: Path) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     ]
 
 
-def test_v1_is_written_as_a_real_server_writes_it(shared: Path) -> None:
-    found = pairs(shared)
+def test_v1_is_written_as_a_real_server_writes_it(recordings: Path) -> None:
+    found = pairs(recordings / "hpa")
     for name, old, new in found:
         ours = api.to_builtins(conversion.to_v1(decode.decode(new)))
         assert (ours["spec"], ours["status"]) == (old["spec"], old["status"]), name
@@ -45,8 +40,8 @@ def test_v1_is_written_as_a_real_server_writes_it(shared: Path) -> None:
     assert found
 
 
-def test_v1_of_a_real_server_reads_as_its_v2(shared: Path) -> None:
-    for name, old, new in pairs(shared):
+def test_v1_of_a_real_server_reads_as_its_v2(recordings: Path) -> None:
+    for name, old, new in pairs(recordings / "hpa"):
         ours = api.to_builtins(decode.decode(old))
         # v1 does not say where among the metrics the CPU goal stood: it comes last.
         metrics = sorted(

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -67,12 +66,9 @@ def test_one_leads_the_other_follows_and_events_tell() -> None:
     on_a_cluster(play)
 
 
-def test_the_event_is_the_one_client_go_writes(shared: Any) -> None:
-    path = shared / "fixtures" / "client_go" / "create_events_201_LeaderElection.json"
-    if not path.exists():
-        pytest.skip(f"no recorded exchange at {path}; point HPAD_SHARED at the folder that holds fixtures/")
-    recorded = json.loads(path.read_text(encoding="utf-8"))["request"]["body"]
-    identity = recorded["message"].split()[0]
+def test_the_event_is_the_one_client_go_writes(recorded: Any) -> None:
+    written = recorded("client_go/create_events_201_LeaderElection")["request"]["body"]
+    identity = written["message"].split()[0]
 
     async def play(cluster: Cluster) -> None:
         told = Election(enabled=True, name="kube-controller-manager")
@@ -81,14 +77,14 @@ def test_the_event_is_the_one_client_go_writes(shared: Any) -> None:
             await until(lambda: cluster.list("events"), 20, every=1)
         event = cluster.list("events")[0]
         varying = ("firstTimestamp", "lastTimestamp", "metadata", "involvedObject")
-        assert {name: event[name] for name in recorded if name not in varying} == {
-            name: value for name, value in recorded.items() if name not in varying
+        assert {name: event[name] for name in written if name not in varying} == {
+            name: value for name, value in written.items() if name not in varying
         }
         held = cluster.get("leases", "kube-controller-manager", "kube-system")
         assert held is not None
         about = event["involvedObject"]
         assert about["uid"] == held["metadata"]["uid"]
-        assert set(about) == set(recorded["involvedObject"])
+        assert set(about) == set(written["involvedObject"])
         assert (about["kind"], about["apiVersion"]) == ("Lease", "coordination.k8s.io/v1")
 
     on_a_cluster(play)

@@ -23,7 +23,7 @@ def utilization(world: Any, name: str) -> int | None:
     return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")
 
 
-async def test_an_hpa_made_by_autoscale(world, kubectl, shared):
+async def test_an_hpa_made_by_autoscale(world, kubectl, recordings):
     """The walkthrough: 305 % at one replica makes seven of it; get, describe and delete show and end it."""
     world.workload("Deployment", "php-apache", 1, cpu="200m")
     world.load("php-apache", lambda pods: 610 // pods)
@@ -33,7 +33,7 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, shared):
     await world.until(lambda: world.replicas("deployments", "php-apache") == 7)
     await world.until(lambda: utilization(world, "php-apache") == 43)
     await world.until(lambda: any(message.startswith("New size: 7") for _, message in world.events("php-apache")))
-    recorded = kubectls.recorded_text(shared, "get_hpa")
+    recorded = kubectls.recorded_text(recordings, "get_hpa")
     header, row = kubectls.rows(await kubectl("get hpa php-apache"))
     assert header == kubectls.rows(recorded)[0]
     assert row[:-1] == ["php-apache", "Deployment/php-apache", "cpu: 43%/50%", "1", "10", "7"]
@@ -57,9 +57,9 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, shared):
     assert (out, err) == ("", "No resources found in default namespace.\n")
 
 
-async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, shared):
+async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
     """Of one in the same state as the recording's first: 50 % of 50 %, four replicas, no more than that."""
-    recorded = kubectls.recorded_text(shared, "describe_hpa_all").partition("\n\n\n")[0]
+    recorded = kubectls.recorded_text(recordings, "describe_hpa_all").partition("\n\n\n")[0]
     world.workload("Deployment", "above", 4, cpu="200m")
     world.load("above", 100)
     world.hpa("above", maxReplicas=4, behavior=None)

@@ -1,7 +1,6 @@
 """What the tests of this room share: the scripted server, a client of it, and the recorded exchanges."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -70,16 +69,3 @@ async def running() -> AsyncIterator[Callable[[Any], asyncio.Task[Any]]]:
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception):
             raise outcome
-
-
-@pytest.fixture(scope="session")
-def recorded(shared: Any) -> Callable[[str], Any]:
-    """One recorded exchange: `recorded("scale/deployment_get")`."""
-
-    def read(name: str) -> Any:
-        path = shared / "fixtures" / f"{name}.json"
-        if not path.exists():
-            pytest.skip(f"no recorded exchanges at {path.parent}; point HPAD_SHARED at the folder that holds fixtures/")
-        return json.loads(path.read_text(encoding="utf-8"))
-
-    return read

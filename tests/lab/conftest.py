@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -61,19 +60,6 @@ async def start() -> AsyncIterator[Callable[..., Awaitable[Client]]]:
             return Client(cluster, session)
 
         yield begin
-
-
-@pytest.fixture
-def recorded(shared: Path) -> Callable[[str], Json]:
-    """A recorded exchange of a real API server: `recorded("scale/deployment_get")`."""
-
-    def read(name: str) -> Json:
-        path = shared / "fixtures" / f"{name}.json"
-        if not path.exists():
-            pytest.skip(f"no recording at {path}; point HPAD_SHARED at the folder that holds fixtures/")
-        return json.loads(path.read_text("utf-8"))
-
-    return read
 
 
 @pytest.fixture

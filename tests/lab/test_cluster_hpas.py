@@ -3,16 +3,11 @@
 import json
 from pathlib import Path
 
-import pytest
-
 SHARED_NAMES = ("metadata", "spec", "status")
 
 
-def recordings(shared: Path, folder: str, prefix: str = ""):
-    found = sorted((shared / "fixtures" / folder).glob(f"{prefix}*.json"))
-    if not found:
-        pytest.skip(f"no recordings in {shared}; point HPAD_SHARED at the folder that holds fixtures/")
-    return {path.stem: json.loads(path.read_text("utf-8")) for path in found}
+def exchanges(folder: Path, prefix: str = ""):
+    return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob(f"{prefix}*.json"))}
 
 
 async def replayed(client, exchange):
@@ -29,17 +24,17 @@ def comparable(body):
     return {**body, "metadata": {name: each for name, each in body["metadata"].items() if name not in volatile}}
 
 
-async def test_created_hpas_are_answered_as_recorded(start, shared):
+async def test_created_hpas_are_answered_as_recorded(start, recordings):
     client = await start(controllers=False, kubelet=False)
-    for name, exchange in recordings(shared, "hpa", "create_v2").items():
+    for name, exchange in exchanges(recordings / "hpa", "create_v2").items():
         status, body = await replayed(client, exchange)
         assert status == 201, (name, body)
         assert comparable(body) == comparable(exchange["body"]), name
 
 
-async def test_invalid_hpas_are_refused_as_recorded(start, shared):
+async def test_invalid_hpas_are_refused_as_recorded(start, recordings):
     client = await start(controllers=False, kubelet=False)
-    for name, exchange in recordings(shared, "invalid").items():
+    for name, exchange in exchanges(recordings / "invalid").items():
         if exchange["status"] != 422 or exchange["request"]["method"] != "POST":
             continue
         assert await replayed(client, exchange) == (422, exchange["body"]), name
@@ -63,12 +58,15 @@ async def test_what_cannot_be_decoded_is_a_400(start, recorded):
         assert name != "400_bad_quantity" or body["message"] == exchange["body"]["message"]
 
 
-async def test_an_object_is_one_in_v1_and_v2_as_recorded(start, shared):
+async def test_an_object_is_one_in_v1_and_v2_as_recorded(start, recordings):
     client = await start(controllers=False, kubelet=False)
-    created = recordings(shared, "hpa", "create_v")
+    created = exchanges(recordings / "hpa", "create_v")
     for name, exchange in created.items():
         assert (await replayed(client, exchange))[0] == 201, name
-    for name, exchange in {**recordings(shared, "hpa", "get_v1_"), **recordings(shared, "hpa", "get_v2_")}.items():
+    for name, exchange in {
+        **exchanges(recordings / "hpa", "get_v1_"),
+        **exchanges(recordings / "hpa", "get_v2_"),
+    }.items():
         if "with_status" not in name:
             body = await client.get(exchange["request"]["path"])
             assert comparable(body) == comparable(exchange["body"]), name

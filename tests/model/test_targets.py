@@ -27,10 +27,8 @@ def rows(table: Any) -> dict[str, str]:
     return {row["cells"][0]: row["cells"][2] for row in table["body"]["rows"]}
 
 
-def test_targets_are_printed_as_an_api_server_prints_them(shared: Path) -> None:
-    folder = shared / "fixtures" / "scenario"
-    if not folder.exists():
-        pytest.skip(f"no fixtures at {folder}; point HPAD_SHARED at the folder that holds fixtures/")
+def test_targets_are_printed_as_an_api_server_prints_them(recordings: Path) -> None:
+    folder = recordings / "scenario"
     table = rows(json.loads((folder / "hpa_list_table.json").read_text()))
     compared = 0
     for name, cell in table.items():

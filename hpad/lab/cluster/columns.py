@@ -1,7 +1,7 @@
 """What `kubectl get` shows of each kind: the columns of its table, and how a cell comes of an object.
 
-Names, types and priorities are those of Kubernetes 1.36; of the descriptions only those of HPAs, names and ages are
-here. Kinds that are not named below have a name and an age.
+Names, types and priorities are those of Kubernetes 1.36; there are no descriptions. Kinds that are not named below
+have a name and an age.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,6 @@ class Column:
     wide: bool = False
     type: str = "string"
     timed: bool = False
-    description: str = ""
 
 
 def of(resource: Resource) -> tuple[Column, ...]:
@@ -200,54 +199,10 @@ def _selector(obj: Object) -> str:
     return selectors.written((obj.get("spec") or {}).get("selector")) or "<none>"
 
 
-_DESCRIPTIONS: Final = {
-    "Name": (
-        "Name must be unique within a namespace. Is required when creating resources, although some "
-        "resources may allow a client to request the generation of an appropriate name automatically. Name "
-        "is primarily intended for creation idempotence and configuration definition. Cannot be updated. "
-        "More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
-    ),
-    "Reference": (
-        "scaleTargetRef points to the target resource to scale, and is used to the pods for which metrics "
-        "should be collected, as well as to actually change the replica count."
-    ),
-    "Targets": (
-        "metrics contains the specifications for which to use to calculate the desired replica count (the "
-        "maximum replica count across all metrics will be used).  The desired replica count is calculated "
-        "multiplying the ratio between the target value and the current value by the current number of pods. "
-        " Ergo, metrics used must decrease as the pod count is increased, and vice-versa.  See the "
-        "individual metric source types for more information about how each type of metric must respond. If "
-        "not set, the default metric will be set to 80% average CPU utilization."
-    ),
-    "MinPods": (
-        "minReplicas is the lower limit for the number of replicas to which the autoscaler can scale down.  "
-        "It defaults to 1 pod.  minReplicas is allowed to be 0 if the alpha feature gate HPAScaleToZero is "
-        "enabled and at least one Object or External metric is configured.  Scaling is active as long as at "
-        "least one metric value is available."
-    ),
-    "MaxPods": (
-        "maxReplicas is the upper limit for the number of replicas to which the autoscaler can scale up. It "
-        "cannot be less that minReplicas."
-    ),
-    "Replicas": (
-        "currentReplicas is current number of replicas of pods managed by this autoscaler, as last seen by "
-        "the autoscaler."
-    ),
-    "Age": (
-        "CreationTimestamp is a timestamp representing the server time when this object was created. It is "
-        "not guaranteed to be set in happens-before order across separate operations. Clients may not set "
-        "this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. "
-        "Null for lists. More info: "
-        "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
-    ),
-}
-"""As the API server tells them."""
-_NAME = Column("Name", _name, description=_DESCRIPTIONS["Name"])
-_AGE = Column("Age", _created, timed=True, description=_DESCRIPTIONS["Age"])
-_CUSTOM_AGE = Column("Age", _created, type="date", timed=True, description=_DESCRIPTIONS["Age"])
-_CREATED_AT = Column(
-    "Created At", lambda obj: obj["metadata"].get("creationTimestamp"), type="date", description=_DESCRIPTIONS["Age"]
-)
+_NAME = Column("Name", _name)
+_AGE = Column("Age", _created, timed=True)
+_CUSTOM_AGE = Column("Age", _created, type="date", timed=True)
+_CREATED_AT = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp"), type="date")
 _DATED: Final = ("LimitRange", "ClusterRole", "Role", "CSIStorageCapacity", "CustomResourceDefinition")
 """Kinds for which the API server has no table of their own."""
 _TEMPLATE = (
@@ -286,11 +241,11 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "ReplicationController": _REPLICAS,
     "StatefulSet": (Column("Ready", _of("readyReplicas")), *_TEMPLATE[:2]),
     "HorizontalPodAutoscaler": (
-        Column("Reference", _reference, description=_DESCRIPTIONS["Reference"]),
-        Column("Targets", _targets, description=_DESCRIPTIONS["Targets"]),
-        Column("MinPods", _minimum, description=_DESCRIPTIONS["MinPods"]),
-        Column("MaxPods", _at("spec.maxReplicas"), description=_DESCRIPTIONS["MaxPods"]),
-        Column("Replicas", _at("status.currentReplicas"), description=_DESCRIPTIONS["Replicas"]),
+        Column("Reference", _reference),
+        Column("Targets", _targets),
+        Column("MinPods", _minimum),
+        Column("MaxPods", _at("spec.maxReplicas")),
+        Column("Replicas", _at("status.currentReplicas")),
     ),
     "Namespace": (Column("Status", _at("status.phase", "")),),
     "Lease": (Column("Holder", _at("spec.holderIdentity", "")),),

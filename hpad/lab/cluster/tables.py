@@ -25,8 +25,7 @@ def table(
 
 def _definition(column: Column) -> Object:
     form = "name" if column.name == "Name" else ""
-    shown = {"name": column.name, "type": column.type, "format": form}
-    return {**shown, "description": column.description, "priority": int(column.wide)}
+    return {"name": column.name, "type": column.type, "format": form, "priority": int(column.wide)}
 
 
 def _row(shown: Iterable[Column], obj: Object, now: datetime, include: str) -> Object:
