@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import hpad
+from hpad.cli import retired
 from hpad.cli.failure import Failure
 
 COMMANDS: Final = (
@@ -67,10 +68,20 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
         called = commands.choices[next(name for name in arguments if name in commands.choices)]
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], called._option_string_actions, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        called.exit(2, f"{called.prog}: unknown: {' '.join(unknown)}{hint}\n`{called.prog} --help` tells all.\n")
+        called.exit(2, _refusal(called, unknown))
     return args
+
+
+def _refusal(called: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """What to print about arguments that the command does not take: a line each for flags of old versions of
+    Kubernetes, one for all others."""
+    sentences, rest = retired.advice(unknown)
+    if rest:
+        near = difflib.get_close_matches(rest[0].partition("=")[0], called._option_string_actions, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        sentences.append(f"unknown: {' '.join(rest)}{hint}")
+    lines = [f"{called.prog}: {sentence}\n" for sentence in sentences]
+    return "".join([*lines, f"`{called.prog} --help` tells all.\n"])
 
 
 def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from hpad.model import terms
-from hpad.model.election import LEASES
 from hpad.model.sample import SOURCE_TYPES
 from hpad.settings import values
 from hpad.settings.shape import (
@@ -140,7 +139,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "leader_elect_lease_duration": values.positive_duration,
     "leader_elect_renew_deadline": values.positive_duration,
     "leader_elect_retry_period": values.positive_duration,
-    "leader_elect_resource_lock": values.one_of(LEASES),
+    "leader_elect_resource_lock": values.lock,
     "leader_elect_resource_name": values.object_name,
     "leader_elect_resource_namespace": values.namespace,
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpad.model import duration as durations
 from hpad.model import selector as selectors
+from hpad.model.election import LEASES
 from hpad.model.names import label_faults, subdomain_faults
 from hpad.model.quantity import Quantity, QuantityError
 from hpad.model.tunables import Gates
@@ -18,6 +19,9 @@ _LEAST_MEMORY = 1 << 20
 _LEAST_PERIOD = timedelta(milliseconds=100)
 _LEAST_STALENESS = timedelta(seconds=1)
 _MOST = 2**31 - 1  # the original's flags are of 32 bits
+_RETIRED_GATES = {"HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32"}
+_RETIRED_LOCKS = {"endpoints": "1.24", "configmaps": "1.24", "endpointsleases": "1.28", "configmapsleases": "1.28"}
+"""Kinds of locks that client-go had (resourcelock/interface.go), and the version that was the first without them."""
 
 
 def text(value: Any) -> str:
@@ -206,9 +210,18 @@ def gates(value: Any) -> dict[str, bool]:
         raise ValueError(f'{value!r} is not of the form "Name=true,Other=false"')
     known = Gates.__struct_fields__
     for name in value:
+        if name in _RETIRED_GATES:
+            raise ValueError(f"{name} {_RETIRED_GATES[name]}: leave it out")
         if name not in known:
             raise ValueError(f"there is no feature gate {name!r}{hint(name, known)}")
     return {name: flag(setting) for name, setting in value.items()}
+
+
+def lock(value: Any) -> str:
+    """The kind of object that a leader is elected by: `leases`, the one that is left of five."""
+    if isinstance(value, str) and value in _RETIRED_LOCKS:
+        raise ValueError(f"{value!r} was removed with Kubernetes {_RETIRED_LOCKS[value]}: write {LEASES}")
+    return one_of(LEASES)(value)
 
 
 def selector(value: Any) -> str:

@@ -53,6 +53,61 @@ def test_an_option_that_is_not_there(option: str, hint: str, capsys: pytest.Capt
     assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help` tells all.\n"
 
 
+PREFIX = "--horizontal-pod-autoscaler-"
+
+
+@pytest.mark.parametrize(
+    ("name", "removed", "instead"),
+    [
+        ("use-rest-clients", "removed with Kubernetes 1.19", "sources of the configuration"),
+        ("upscale-delay", "removed with Kubernetes 1.31", "spec.behavior.scaleUp"),
+        ("downscale-delay", "removed with Kubernetes 1.31", f"write {PREFIX}downscale-stabilization"),
+        ("downscale-stabilization-window", "Kubernetes 1.12", f"write {PREFIX}downscale-stabilization"),
+    ],
+)
+@pytest.mark.parametrize("form", [lambda flag: [f"{flag}=3m0s"], lambda flag: [flag, "3m0s"]], ids=["one", "two"])
+def test_a_flag_of_old_kubernetes_says_when_it_went_and_what_to_write(
+    name: str,
+    removed: str,
+    instead: str,
+    form: Callable[[str], list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flag = PREFIX + name
+    for command in (["run"], ["doctor"], ["config", "show"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*command, *form(flag)])
+        assert ended.value.code == 2
+        line, last = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"hpad {command[0]}: {flag} ")
+        assert removed in line
+        assert instead in line
+        assert "unknown" not in line
+        assert last == f"`hpad {command[0]} --help` tells all."
+
+
+def test_flags_of_old_kubernetes_and_unknown_ones_are_all_named(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"{PREFIX}upscale-delay", "3m", "--nonsense", "x", f"{PREFIX}use-rest-clients", "--sync-periood=5s"]
+    with pytest.raises(SystemExit):
+        cli.main(["run", *arguments])
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[2] for line in lines[:2]] == [arguments[0], arguments[4]]
+    assert lines[2].startswith("hpad run: unknown: --nonsense x --sync-periood=5s")
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--feature-gates=HPAContainerMetrics=true", "always on since Kubernetes 1.30, and was removed with 1.32"),
+        ("--leader-elect-resource-lock=endpoints", "'endpoints' was removed with Kubernetes 1.24: write leases"),
+        ("--leader-elect-resource-lock=configmapsleases", "was removed with Kubernetes 1.28: write leases"),
+    ],
+)
+def test_a_value_of_old_kubernetes_says_so_too(argument: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", argument]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_what_comes_before_the_command_belongs_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--kubeconfig", "x", "run"])
