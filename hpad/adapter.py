@@ -31,6 +31,14 @@ along with one of them, for those of its group that come up next, and keeps the 
 An optional `personal(query)` says whether the answer depends on which HPA asks (a bool, told from the query alone).
 Where it does, hpad sets the query's `asker`: the HPA's name and labels, and its target; equal queries of different HPAs
 are then asked one by one. Everywhere else `asker` is None, so that one answer serves them all.
+
+Optional methods for commands, which never run in a reconcile:
+
+- `async explain(query) -> str`: what the source is asked for the query, as text for people (a PromQL expression, say).
+- `async history(query, times) -> list[Sample | AdapterError]`: what `answer` would have returned at each of these times
+  (datetimes in ascending order, at equal distances).
+
+Both raise AdapterError, and neither returns a secret.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,6 +49,7 @@ import msgspec
 
 from hpad.clock import Clock
 from hpad.model.duration import parse as parse_duration
+from hpad.model.hints import meant
 from hpad.model.hpa import CrossVersionObjectReference
 from hpad.model.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetrics, PodMetricsList
 from hpad.model.narrow import custom_pod_sample, external_sample, fetch_failed, object_sample, pod_sample
@@ -173,6 +182,7 @@ __all__ = [
     "custom_pod_sample",
     "external_sample",
     "fetch_failed",
+    "meant",
     "object_sample",
     "one_by_one",
     "parse_duration",

@@ -13,7 +13,7 @@ from typing import Annotated
 import cronsim
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
 
 _ZONES = zoneinfo.available_timezones()  # reads files: here, as modules are imported in a thread
 _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -81,9 +81,9 @@ class Cron:
     def _answer(self, query: Query, now: datetime) -> Answer:
         window = self._windows.get(query.name)
         if window is None:
-            return AdapterError(
-                f'there is no schedule "{query.name}"; there are {", ".join(self._windows) or "none"}', "spec"
-            )
+            hint = meant(query.name, self._windows)
+            there = ", ".join(self._windows) or "none"
+            return AdapterError(f'there is no schedule "{query.name}"{hint}; there are {there}', "spec")
         return ExternalSample((window.value(now, self._zones[window.timezone]) * 1000,), now)
 
 

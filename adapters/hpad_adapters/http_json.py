@@ -24,6 +24,7 @@ from hpad.adapter import (
     ExternalSample,
     Quantity,
     Query,
+    meant,
     parse_duration,
     read_part,
 )
@@ -133,7 +134,8 @@ class HttpJson:
         metric = self._settings.metrics.get(query.name)
         if metric is None:
             known = ", ".join(self._settings.metrics)
-            return AdapterError(f'there is no metric "{query.name}"; there are {known}', "spec")
+            hint = meant(query.name, self._settings.metrics)
+            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
         given: dict[str, str] = {}
         for term in query.selector.requirements if query.selector is not None else ():
             if term.operator.value not in ("=", "==") or term.key not in metric.params:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
 
 LIST, STREAM, PENDING = "redis_list_length", "redis_stream_length", "redis_stream_pending"
 _TYPES = {LIST: "list", STREAM: "stream", PENDING: "stream"}
@@ -113,7 +113,8 @@ class Redis:
         terms = query.selector.requirements if query.selector is not None else ()
         given = {term.key: term.values[0] for term in terms if term.operator.value in ("=", "==")}
         if query.name not in _TYPES:
-            return AdapterError(f'there is no metric "{query.name}"; there are {", ".join(_TYPES)}', "spec")
+            hint = meant(query.name, _TYPES)
+            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {", ".join(_TYPES)}', "spec")
         if set(given) != set(needed) or len(terms) != len(needed) or not all(given.values()):
             return AdapterError(
                 f'metric "{query.name}" needs a selector "{",".join(f"{name}=…" for name in needed)}"', "spec"

@@ -20,6 +20,7 @@ from hpad.adapter import (
     QuantityError,
     Query,
     Sample,
+    meant,
     one_by_one,
 )
 
@@ -47,7 +48,9 @@ class Static:
 
         async def number(query: Query) -> Sample:
             if not isinstance(numbers, dict) or query.name not in numbers:
-                raise AdapterError(f'{self._file} holds no "{query.name}"', "spec")
+                known = [str(name) for name in numbers] if isinstance(numbers, dict) else []
+                there = f"; it holds {', '.join(known) or 'no numbers'}"
+                raise AdapterError(f'{self._file} holds no "{query.name}"{meant(query.name, known)}{there}', "spec")
             try:
                 return ExternalSample((Quantity.parse(numbers[query.name]).milli(),), self._clock.now())
             except QuantityError:

@@ -1,143 +1,89 @@
-"""One question to one source, through everything that stands between an HPA and its adapter."""
+"""`hpad sources test`: one question, through everything that stands between an HPA and its adapter."""
 
 import argparse
-import asyncio
+import json
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from hpad import clock as clocks
 from hpad import settings
-from hpad.adapter import (
-    EXTERNAL,
-    OBJECT,
-    SOURCE_TYPES,
-    AdapterError,
-    Answer,
-    ApiReader,
-    Asker,
-    CrossVersionObjectReference,
-    ObjectSample,
-    PodSample,
-    Quantity,
-    Query,
-)
-from hpad.cli.failure import Failure
-from hpad.gather import contexts, fanout, limits, registry
-from hpad.kube import client, cluster, config
-from hpad.model import selector
+from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, Quantity
+from hpad.cli import question
+from hpad.gather import contexts, direct, fanout, limits
 from hpad.model.key import Key
+
+_UNANSWERED = "keeps its replicas, unless another metric asks for more or a fallback is agreed"
+
+
+class Outcome(NamedTuple):
+    """What came of the question: `query` is what the source was asked (None: its adapter does not tell)."""
+
+    asked: question.Question
+    query: str | None
+    answer: Answer
+    seconds: float
+    age: float
 
 
 async def probe(told: settings.Settings, args: argparse.Namespace) -> int:
     """Ask and print; 0 if there was a sample, 1 if there was an error. Raises Failure for a question that is none."""
-    source = _source(told, args.name)
-    query, asker, key = await _query(source, args), _asker(args), Key(args.namespace, args.hpa or "test")
-    period = told.sync_period.total_seconds()
+    asked = await question.read(told, args)
     clock = clocks.SystemClock()
-    connection = await _connection(args.kubeconfig or told.kubeconfig, args.context or told.context, clock)
-    api: ApiReader | None = None if connection is None else cluster.Api(connection)
-    everything = (settings.Route(match=settings.Match(), source=source.name),)
-    gatherer = fanout.Gatherer((source,), everything, contexts=contexts.Contexts(clock, api=api), period=period)
+    async with question.Cluster(told, args, clock) as make:
+        outcome = await _outcome(told, asked, Key(args.namespace, args.hpa or "test"), make)
+    if args.output == "json":
+        print(json.dumps(_as_json(outcome), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(_as_text(outcome)))
+    return 1 if isinstance(outcome.answer, AdapterError) else 0
+
+
+async def _outcome(told: settings.Settings, asked: question.Question, key: Key, make: contexts.Contexts) -> Outcome:
+    """Ask as an HPA of that name would; raises Failure where its question would not come to that source."""
+    clock, period = make.clock, told.sync_period.total_seconds()
+    gatherer = fanout.Gatherer(told.sources, told.routes, contexts=make, period=period)
     await gatherer.start()
     try:
+        question.check_route(gatherer, asked)
         began = clock.monotonic()
-        [answer] = await gatherer.gather(key, [query], deadline=period * limits.PATIENCE, asker=asker)
-        print("\n".join(_told(source, query, answer, clock, clock.monotonic() - began)))
+        [answer] = await gatherer.gather(key, [asked.query], deadline=period * limits.PATIENCE, asker=asked.asker)
+        seconds = clock.monotonic() - began
     finally:
         await gatherer.aclose()
-        if connection is not None:
-            await connection.aclose()
-    return 1 if isinstance(answer, AdapterError) else 0
+    age = 0.0 if isinstance(answer, AdapterError) else (clock.now() - answer.timestamp).total_seconds()
+    return Outcome(asked, await _explained(asked, make), answer, seconds, age)
 
 
-def _source(told: settings.Settings, name: str) -> settings.SourceSettings:
-    found = next((source for source in told.sources if source.name == name), None)
-    if found is not None:
-        return found
-    if name in settings.BUILT_IN_SOURCES:
-        return settings.SourceSettings(name=name, adapter=name)
-    known = ", ".join([*(source.name for source in told.sources), *settings.BUILT_IN_SOURCES])
-    raise Failure(f"there is no source {name!r}; there are {known}")
-
-
-async def _query(source: settings.SourceSettings, args: argparse.Namespace) -> Query:
-    kind = args.type or await _type(source)
-    pods = args.pods if kind not in (OBJECT, EXTERNAL) else None
-    if kind == OBJECT and not args.object:
-        raise Failure("an Object metric is of an object: name it with --object KIND/NAME")
+async def _explained(asked: question.Question, make: contexts.Contexts) -> str | None:
+    """What the source is asked; None where that cannot be told (the answer says why)."""
     try:
-        return Query(
-            type=kind,
-            namespace=args.namespace,
-            name=args.metric,
-            container=args.container,
-            pods=None if pods is None else selector.parse(pods),
-            selector=None if args.selector is None else selector.parse(args.selector),
-            object=_object(args.object) if kind == OBJECT else None,
-        )
-    except selector.SelectorError as error:
-        raise Failure(f"--selector or --pods: {error}") from None
-
-
-async def _type(source: settings.SourceSettings) -> str:
-    """External if the adapter serves that, else the first that it serves."""
-    try:
-        serves = (await registry.load(source.adapter)).serves
+        async with direct.opened(asked.source, make) as adapter:
+            return await direct.explained(adapter, direct.asked_by(adapter, asked.query, asked.asker))
     except AdapterError:
-        return EXTERNAL  # the question will be answered with what is wrong
-    return EXTERNAL if EXTERNAL in serves else next(kind for kind in SOURCE_TYPES if kind in serves)
-
-
-def _object(text: str) -> CrossVersionObjectReference:
-    version_and_kind, slash, name = text.rpartition("/")
-    version, _, kind = version_and_kind.rpartition("/")
-    if not slash or not kind or not name:
-        raise Failure(f"--object: {text!r} is not of the form KIND/NAME or VERSION/KIND/NAME, such as Ingress/main")
-    return CrossVersionObjectReference(kind=kind, name=name, api_version=version)
-
-
-def _asker(args: argparse.Namespace) -> Asker | None:
-    """The HPA that asks, if it is said which."""
-    if not args.hpa:
-        if args.hpa_labels or args.target:
-            raise Failure("--hpa-labels and --target are of an HPA: name it with --hpa NAME")
-        return None
-    kind, _, name = args.target.rpartition("/")
-    if args.target and not (kind and name):
-        raise Failure(f"--target: {args.target!r} is not of the form KIND/NAME, such as Deployment/web")
-    labels = dict(part.partition("=")[::2] for part in args.hpa_labels.split(",") if part)
-    return Asker(name=args.hpa, target_kind=kind, target_name=name, labels=tuple(sorted(labels.items())))
-
-
-async def _connection(kubeconfig: str | None, context: str | None, clock: clocks.Clock) -> client.Client | None:
-    """To the API server, for adapters that need it; None where there is none to be found."""
-    try:
-        return client.Client(await asyncio.to_thread(config.load, kubeconfig, context), clock)
-    except config.ConfigError as error:
-        if kubeconfig is not None or context is not None:
-            raise Failure(str(error)) from None
         return None
 
 
-def _told(
-    source: settings.SourceSettings, query: Query, answer: Answer, clock: clocks.Clock, seconds: float
-) -> Iterator[str]:
+def _as_text(outcome: Outcome) -> Iterator[str]:
+    source, query, answer = outcome.asked.source, outcome.asked.query, outcome.answer
     yield f"source:     {source.name} (adapter {source.adapter})"
     narrowed = "" if query.selector is None else f" with {query.selector}"
     yield f'metric:     {query.type} "{query.name}"{narrowed} in namespace "{query.namespace}"'
-    yield f"took:       {seconds:.3f}s"
+    if outcome.query is not None:
+        yield f"query:      {outcome.query}"
+    yield f"took:       {outcome.seconds:.3f}s"
     if isinstance(answer, AdapterError):
         yield f"error:      {answer.message}"
         yield f"blame:      {answer.blame}"
-        yield "an HPA:     keeps its replicas, unless another metric asks for more or a fallback is agreed"
+        yield f"an HPA:     {_UNANSWERED}"
         return
-    age = (clock.now() - answer.timestamp).total_seconds()
-    yield f"timestamp:  {answer.timestamp.isoformat()} ({age:.1f}s ago)"
+    yield f"timestamp:  {answer.timestamp.isoformat()} ({outcome.age:.1f}s ago)"
     yield from _values(answer)
 
 
 def _values(answer: Answer) -> Iterator[str]:
     if isinstance(answer, PodSample):
-        yield f"an HPA:     sees the values of {len(answer.values)} pods"
+        count = len(answer.values)
+        yield f"an HPA:     sees the value{'' if count == 1 else 's'} of {count} pod{'' if count == 1 else 's'}"
         for pod, value in sorted(answer.values.items()):
             yield f"  {pod}: {_written(value.value)} over {value.window.total_seconds():g}s to {value.timestamp}"
     elif isinstance(answer, ObjectSample):
@@ -145,6 +91,32 @@ def _values(answer: Answer) -> Iterator[str]:
     elif not isinstance(answer, AdapterError):
         of = f", the sum of {len(answer.values)} values" if len(answer.values) > 1 else ""
         yield f"an HPA:     sees {_written(sum(answer.values))}{of}"
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    """The same for programs; values are quantities, as Kubernetes writes them."""
+    source, query = outcome.asked.source, outcome.asked.query
+    return {
+        "source": source.name,
+        "adapter": source.adapter,
+        "type": query.type,
+        "metric": query.name,
+        "namespace": query.namespace,
+        "selector": None if query.selector is None else str(query.selector),
+        "query": outcome.query,
+        "seconds": round(outcome.seconds, 3),
+        **_answered(outcome.answer),
+    }
+
+
+def _answered(answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, AdapterError):
+        return {"error": answer.message, "blame": answer.blame}
+    found: dict[str, Any] = {"timestamp": answer.timestamp.isoformat()}
+    if isinstance(answer, PodSample):
+        return {**found, "pods": {pod: _written(value.value) for pod, value in sorted(answer.values.items())}}
+    values = (answer.value,) if isinstance(answer, ObjectSample) else answer.values
+    return {**found, "value": _written(sum(values)), "values": [_written(value) for value in values]}
 
 
 def _written(milli: int) -> str:

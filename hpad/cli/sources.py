@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hpad import clock, settings
-from hpad.adapter import SOURCE_TYPES, AdapterError
-from hpad.cli import probe, window
-from hpad.gather import contexts, registry
+from hpad.adapter import AdapterError
+from hpad.cli import probe, question, window
+from hpad.gather import contexts, direct
 
 _EPILOG = """\
 examples:
@@ -25,6 +25,21 @@ examples:
 states: ok; failing (the last call gave nothing); open (left alone, but for a call now and then); trial (being tried
 again); idle (not asked yet); broken (cannot be built). HIT-RATE is the part of the questions that took no call.
 The exit status is 1 if a source is broken or fails.
+"""
+_TEST = """\
+Ask one metric as an HPA that names it would: through `routes`, `match` and `namespaces` of the configuration, within
+the time that a reconcile waits. Shows what the source was asked (the PromQL, with every variable filled in) and what
+the HPA would see.
+"""
+_TEST_EPILOG = """\
+examples:
+  hpad sources test --config hpad.yaml rabbitmq queue_messages_ready --selector queue=orders
+  hpad sources test --config hpad.yaml prometheus cpu --type Resource -n shop --pods app=web
+  hpad sources test --config hpad.yaml -o json prometheus checkout_requests_per_second
+                                     {"source", "query", "value" or "pods", "timestamp"} or {"error", "blame"}
+
+The exit status is 0 if there was a sample, 1 if there was none, if the source has no such metric or if HPAs get it from
+another source, 2 for wrong use.
 """
 _ILL = ("broken", "failing", "open")
 
@@ -47,25 +62,14 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_test(actions: Any) -> None:
-    test = actions.add_parser("test", help="ask a source one metric")
-    test.add_argument("--config", dest="file", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
-    test.add_argument("name", metavar="NAME", help="the source")
-    test.add_argument("metric", metavar="METRIC", help="the metric's name")
-    test.add_argument("--type", choices=SOURCE_TYPES, help="the metric's type (default: External if it is served)")
-    test.add_argument("-n", "--namespace", default="default", help="of the HPA (default: %(default)s)")
-    test.add_argument("--selector", metavar="LABELS", help="the metric's own selector, such as queue=orders")
-    test.add_argument("--pods", metavar="LABELS", default="", help="the target's pods, such as app=web (default: all)")
-    test.add_argument("--container", metavar="NAME", default="", help="for ContainerResource")
-    test.add_argument(
-        "--object", metavar="KIND/NAME", help="for Object, such as Ingress/main or apps/v1/Deployment/web"
+    test = actions.add_parser(
+        "test",
+        help="ask a source one metric",
+        description=_TEST,
+        epilog=_TEST_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    test.add_argument(
-        "--hpa", metavar="NAME", default="", help="who asks, for queries made of the HPA's name or labels"
-    )
-    test.add_argument("--hpa-labels", metavar="LABELS", default="", help="its labels, such as team=a,tier=front")
-    test.add_argument("--target", metavar="KIND/NAME", default="", help="what it scales, such as Deployment/web")
-    test.add_argument("--kubeconfig", metavar="FILE", help="for sources that ask the API server")
-    test.add_argument("--context", metavar="NAME", help="of the kubeconfig")
+    question.add_arguments(test)
     test.set_defaults(run=run_test)
 
 
@@ -96,13 +100,8 @@ async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str,
     for source in sources:
         row: dict[str, Any] = {"name": source.name, "adapter": source.adapter, "state": "ok", "lastError": None}
         try:
-            adapter = await registry.load(source.adapter)
-            context = make(source.name, source.adapter)
-            try:
-                built = registry.instance(source, adapter, context)
-                await built.aclose()
-            finally:
-                await context.http.close()
+            async with direct.opened(source, make):
+                pass
         except AdapterError as error:
             row |= {"state": "broken", "lastError": error.message}
         rows.append(row)

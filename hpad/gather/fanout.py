@@ -86,6 +86,14 @@ class Gatherer:
         """The file or variable that a source was configured in; empty for the built-in ones."""
         return self._opened[name].settings.origin
 
+    def offers(self) -> list[plan.Offer]:
+        """What each source can answer, in the order of the configuration."""
+        return [each.offer for each in self._opened.values()]
+
+    def source_of(self, query: Query) -> str:
+        """The name of the source that answers the query; raises AdapterError where there is none."""
+        return self._plan.source(query)
+
     def reports(self) -> list[report.Report]:
         """How each source fares, in the order of the configuration."""
         return [_reported(each) for each in self._opened.values()]

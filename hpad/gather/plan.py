@@ -54,6 +54,15 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it takes the query by the metric's name, and not only because it takes everything."""
         return self.takes(query) and any("*" not in patterns for patterns in self._named(query))
 
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Names and patterns of the metrics of a type that come here without a route."""
+        if self.match:
+            rules = [rule for rule in self.match if not rule.types or kind in rule.types]
+            return tuple(dict.fromkeys(_patterns(rules)))
+        if kind not in self.serves:
+            return ()
+        return tuple(self.metrics.get(kind, ()) if isinstance(self.metrics, Mapping) else self.metrics)
+
     def _named(self, query: Query) -> list[Sequence[str]]:
         """Each list of patterns by which the query is taken; ["*"] for any name."""
         if self.match:

@@ -25,7 +25,7 @@ async def test_numbers_and_quantities(context: Context, tmp_path: Path) -> None:
     assert values == [(80_000,), (1500,), (500,)]
     assert [answer.message for answer in answers if isinstance(answer, AdapterError)] == [
         f"{file}: \"text\" is 'many', not a number",
-        f'{file} holds no "absent"',
+        f'{file} holds no "absent"; it holds depth, load, half, text',
     ]
 
 

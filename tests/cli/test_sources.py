@@ -135,3 +135,83 @@ def test_a_question_can_be_that_of_an_hpa(tmp_path, capsys):
 def test_a_question_that_is_none(arguments, complaint, numbers, capsys):
     assert main(["sources", "test", "--config", numbers, *arguments]) == 1
     assert complaint in capsys.readouterr().err
+
+
+RABBIT = "adapter: rabbitmq, url: 'http://127.0.0.1:9'"
+
+
+@pytest.mark.parametrize(
+    ("sources", "arguments", "complaint"),
+    [
+        (
+            f"mq: {{{RABBIT}}}",
+            ["mq", "queue_mesages", "--selector", "queue=orders"],
+            'source "mq" answers no External metric "queue_mesages" (did you mean "queue_messages"?); '
+            "it answers queue_messages, queue_messages_ready, queue_messages_unacknowledged",
+        ),
+        (
+            f"mq: {{{RABBIT}, match: {{metrics: [orders_waiting, mail_*]}}}}",
+            ["mq", "queue_messages", "--selector", "queue=orders"],
+            'source "mq" answers no External metric "queue_messages"; it answers orders_waiting, mail_*',
+        ),
+        (
+            f"a: {{{RABBIT}}}, b: {{{RABBIT}}}",
+            ["b", "queue_messages", "--selector", "queue=orders"],
+            'an HPA that names External metric "queue_messages" gets it from source "a", which comes before "b" in '
+            "`routes` or `sources`: hpad sources test a queue_messages",
+        ),
+        (
+            f"a: {{{RABBIT}}}, b: {{adapter: redis, url: 'redis://127.0.0.1:9'}}",
+            ["b", "queue_messages"],
+            'source "b" answers no External metric "queue_messages"; it answers redis_list_length, '
+            'redis_stream_length, redis_stream_pending; an HPA that names it gets it from source "a"',
+        ),
+        (
+            f"mq: {{{RABBIT}, namespaces: [shop]}}",
+            ["mq", "queue_messages"],
+            'source "mq" is not offered to HPAs of namespace "default"',
+        ),
+        (
+            f"mq: {{{RABBIT}}}",
+            ["mq", "queue_messages", "--type", "Pods"],
+            'source "mq" answers no Pods metric "queue_messages"; it answers External: queue_messages, ',
+        ),
+        (
+            f"orders-mq: {{{RABBIT}}}",
+            ["order-mq", "queue_messages"],
+            "there is no source 'order-mq' (did you mean \"orders-mq\"?); there are orders-mq, metrics-server",
+        ),
+    ],
+)
+def test_a_question_that_no_hpa_could_ask_there_is_refused(sources, arguments, complaint, tmp_path, capsys):
+    path = configured(tmp_path, f"sources: {{{sources}}}\n")
+    assert main(["sources", "test", "--config", path, *arguments]) == 1
+    shown = capsys.readouterr()
+    assert complaint in shown.err
+    assert shown.out == ""
+
+
+def test_a_route_decides_as_for_an_hpa(tmp_path, numbers, capsys):
+    text = Path(numbers).read_text() + "routes: [{match: {metrics: [queue_messages]}, source: mine}]\n"
+    path = configured(tmp_path, text.replace("sources:\n", f"sources:\n  mq: {{{RABBIT}}}\n"))
+    assert main(["sources", "test", "--config", path, "mq", "queue_messages", "--selector", "queue=a"]) == 1
+    assert 'gets it from source "mine"' in capsys.readouterr().err
+    (tmp_path / "numbers.yaml").write_text("queue_messages: 3\n")
+    assert main(["sources", "test", "--config", path, "mine", "queue_messages"]) == 0
+    assert "an HPA:     sees 3" in capsys.readouterr().out
+
+
+def test_a_name_that_a_source_does_not_know_itself(numbers, capsys):
+    assert main(["sources", "test", "--config", numbers, "mine", "dept"]) == 1
+    assert 'holds no "dept" (did you mean "depth"?); it holds depth' in capsys.readouterr().out
+
+
+def test_an_answer_as_json(numbers, capsys):
+    assert main(["sources", "test", "-o", "json", "--config", numbers, "mine", "depth", "--selector", "a=b"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    found.pop("seconds")
+    found.pop("timestamp")
+    named = {"source": "mine", "adapter": "static", "type": "External", "metric": "depth", "namespace": "default"}
+    assert found == {**named, "selector": "a=b", "query": None, "value": "7", "values": ["7"]}
+    assert main(["sources", "test", "-o", "json", "--config", numbers, "mine", "dept"]) == 1
+    assert json.loads(capsys.readouterr().out)["blame"] == "spec"

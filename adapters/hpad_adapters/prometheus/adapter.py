@@ -30,8 +30,7 @@ class Prometheus:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """One query to the server per rule and namespace where the rule allows it, else one per question."""
         try:
-            if self._rules is None:
-                self._rules = await asyncio.to_thread(self._compiled)
+            await self._read_rules()
         except AdapterError as error:
             return [error] * len(queries)
         distinct = dict.fromkeys(queries)
@@ -47,6 +46,11 @@ class Prometheus:
         for given in await asyncio.gather(*map(self._answers, planned)):
             answers |= given
         return [answers[query] for query in queries]
+
+    async def explain(self, query: Query) -> str:
+        """The PromQL that the query alone becomes, every variable filled in; raises AdapterError."""
+        (batch,) = batches.planned([await self._asked(query)], 1)
+        return batch.expression()
 
     def group(self, query: Query) -> tuple[str, str, str]:
         """Questions for the same metric of a namespace can be one query to the server."""
@@ -69,6 +73,16 @@ class Prometheus:
     def _compiled(self) -> rules.Rules:
         where = self._settings.rules_file or "rules"
         return rules.Rules(configuration.read(self._settings), self._settings, where)
+
+    async def _read_rules(self) -> None:
+        if self._rules is None:
+            self._rules = await asyncio.to_thread(self._compiled)
+
+    async def _asked(self, query: Query) -> Ask:
+        """The question for one metric on its own; raises AdapterError."""
+        await self._read_rules()
+        names = await self._pods.names([query] if self._needs_pods(query) else [])
+        return await self._ask(query, names)
 
     def _needs_pods(self, query: Query) -> bool:
         return query.type in recipes.OF_PODS and self._own.needs_pods(query)

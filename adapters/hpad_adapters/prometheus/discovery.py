@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import msgspec
 
-from hpad.adapter import AdapterError, Context
+from hpad.adapter import AdapterError, Context, meant
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.rules import Found, Rule
 
@@ -59,6 +59,6 @@ def unknown(metric: str, kind: str, known: Sequence[str]) -> AdapterError:
     listed = ", ".join(known) or "none"
     return AdapterError(
         f'nothing answers {kind} metric "{metric}": no rule finds a series that it would name so, '
-        f"and queries of its type are written for: {listed}",
+        f"and queries of its type are written for: {listed}{meant(metric, known)}",
         "spec",
     )

@@ -1,0 +1,46 @@
+"""One source on its own, for commands that want more of it than an HPA's answer."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from hpad import settings
+from hpad.adapter import Adapter, AdapterError, Asker, Query
+from hpad.gather import contexts, registry
+from hpad.gather.redact import Redactor
+
+
+@asynccontextmanager
+async def opened(source: settings.SourceSettings, make: contexts.Contexts) -> AsyncIterator[Adapter]:
+    """Build the source's adapter, and close it at the end.
+
+    Raises AdapterError where it cannot be built. An AdapterError of the block is raised without the source's secrets.
+    """
+    redact = Redactor(source.settings)
+    try:
+        adapter = await registry.load(source.adapter)
+        context = make(source.name, source.adapter)
+        try:
+            built = registry.instance(source, adapter, context)
+            yield built
+            await built.aclose()
+        finally:
+            await context.http.close()
+    except AdapterError as error:
+        raise AdapterError(redact(error.message), error.blame) from None
+
+
+def asked_by(adapter: Adapter, query: Query, asker: Asker | None) -> Query:
+    """The query with the HPA that asks, where the adapter says that the answer depends on it."""
+    personal: Any = getattr(adapter, "personal", None)
+    if asker is None or personal is None or not personal(query):
+        return query
+    return msgspec.structs.replace(query, asker=asker)
+
+
+async def explained(adapter: Adapter, query: Query) -> str | None:
+    """What the adapter asks its source for the query; None where it does not tell. Raises AdapterError."""
+    explain: Any = getattr(adapter, "explain", None)
+    return None if explain is None else str(await explain(query))

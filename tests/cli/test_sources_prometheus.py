@@ -1,0 +1,55 @@
+"""What `hpad sources test` tells of a real Prometheus."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import prometheus_lab
+import pytest
+
+from hpad.cli import main
+from hpad.lab.servers.prometheus import PrometheusServer
+
+pytestmark = pytest.mark.prometheus
+
+METRICS = {
+    "depth": {"query": 'sum(queue_depth{namespace="<<.Namespace>>",<<.LabelMatchers>>}) by (<<.GroupBy>>)'},
+    "by_hpa": {"query": 'sum(queue_depth{namespace="shop",queue="<<.HPA>>"})'},
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrometheusServer]:
+    yield from prometheus_lab.serve()
+
+
+@pytest.fixture
+def config(server: PrometheusServer, tmp_path: Path) -> str:
+    file = tmp_path / "hpad.yaml"
+    source = {"adapter": "prometheus", "url": server.url, "metrics": METRICS}
+    file.write_text(json.dumps({"sources": {"prom": source}}))
+    return str(file)
+
+
+def test_the_query_is_shown_with_its_variables_filled_in(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sources", "test", "--config", config, "prom", "depth", "-n", "shop", "--selector", "queue=orders"]
+    assert main(asked) == 0
+    shown = capsys.readouterr().out
+    assert 'query:      sum(queue_depth{namespace="shop",queue="orders"}) by ()\n' in shown
+    assert "an HPA:     sees 80\n" in shown
+    assert main([*asked, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["query"] == 'sum(queue_depth{namespace="shop",queue="orders"}) by ()'
+
+
+def test_the_query_of_an_hpa_is_made_of_its_name(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sources", "test", "--config", config, "prom", "by_hpa", "--hpa", "mails"]) == 0
+    shown = capsys.readouterr().out
+    assert 'query:      sum(queue_depth{namespace="shop",queue="mails"})\n' in shown
+    assert "sees 7\n" in shown
+
+
+def test_the_query_is_shown_where_nothing_answers_it_too(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sources", "test", "--config", config, "prom", "depth", "--selector", "queue=none"]) == 1
+    shown = capsys.readouterr().out
+    assert 'query:      sum(queue_depth{namespace="default",queue="none"}) by ()\n' in shown
+    assert "error:" in shown
