@@ -277,6 +277,7 @@ class App:
             serving=self.settings.serving,
             reviewer=review.Reviewer(self.cluster.client, self.clock),
             clock=self.clock,
+            dry_run=self.settings.dry_run,
         )
 
     async def _begin(self) -> None:

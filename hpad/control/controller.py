@@ -256,7 +256,7 @@ class Controller:
             self._overdue.note(key, self._period)
             return Ending.LATE
         (self._rising.add if settlement.action == "scale_up" else self._rising.discard)(key)
-        return Ending.DONE if settlement.action == "none" else Ending.SCALED
+        return Ending.SCALED if settlement.rescaled else Ending.DONE
 
     def _rest_of(self, key: Key) -> float:
         """Seconds that the key has to rest yet."""

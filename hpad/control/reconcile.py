@@ -21,13 +21,13 @@ from hpad.model.pod import Pod
 from hpad.model.sample import AdapterError, Asker, Query, Sample
 from hpad.model.target import Scale
 from hpad.model.tunables import Tunables
+from hpad.model.writers import DRY_RUN, Withheld
 from hpad.store import scenario
 from hpad.store.memory import NOTHING, Begun, Last, Memory, Store
 from hpad.telemetry import Telemetry
 
 Queries = Sequence[Query | AdapterError]
 Answers = Sequence[Sample | AdapterError]
-DRY_RUN = "not written: this is a dry run"
 
 
 class Journal(Protocol):
@@ -204,10 +204,15 @@ class Reconciler:
     async def _act(self, view: examine.View, decision: decide.Decision) -> settle.Outcome | None:
         if decision.scale_to is None or view.scale is None:
             return None
-        if self._ways.dry_run:
-            return settle.Outcome(attempts=(), error=DRY_RUN)
+        withheld = self._withheld(view)
+        if withheld is not None:
+            return settle.Outcome(attempts=(), withheld=withheld)
         await self._begin(view, decision, decision.scale_to)
         return await act.act(self._world, self._clock, view.hpa, view.scale, decision.scale_to, self._owner)
+
+    def _withheld(self, view: examine.View) -> Withheld | None:
+        """Why nothing may be written to the target now."""
+        return DRY_RUN if self._ways.dry_run else None
 
     async def _begin(self, view: examine.View, decision: decide.Decision, to: int) -> None:
         """Have the rescale remembered before it is written (`store.lasting` says why)."""
@@ -237,16 +242,17 @@ class Reconciler:
         for event in settlement.events:
             self._record(hpa, event)
         before, writes = self._memory(hpa), settlement.status_changed and not self._in_memory
+        told = _told(view, decision, outcome, settlement)
         memory = msgspec.structs.replace(
             before,
             uid=hpa.metadata.uid,
             target=_target(hpa),
             history=settlement.history,
             status=settlement.status if self._in_memory else None,
-            last=Last(at=view.now, sentence=str(decision), error=settlement.error),
+            last=told,
         )
         if view.scale is not None:
-            moved = decision.scale_to is not None and outcome is not None and outcome.error is None
+            moved = decision.scale_to is not None and outcome is not None and outcome.written
             left = decision.scale_to if moved else view.replicas
             owed = writes and (moved or decision.scale_to is None)  # a rescale's status: see `_finish`
             begun = before.begun if owed else None
@@ -254,7 +260,7 @@ class Reconciler:
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(hpa, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))
-        self._say(view, decision, settlement, before)
+        self._say(view, decision, told, before.last or Last(view.now, ""))
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
         return self._about(hpa, self._store.get(hpa.metadata.key))
@@ -288,15 +294,18 @@ class Reconciler:
         if not self._ways.dry_run:
             self._world.recorder.record(hpa, event)
 
-    def _say(
-        self, view: examine.View, decision: decide.Decision, settlement: settle.Settlement, before: Memory
-    ) -> None:
-        """One line for a change of the replica count or of what is wrong; the rest is for debugging."""
-        error = settlement.error
-        news = error != (before.last.error if before.last is not None else None)
-        say = self._log.warning if error and news else self._log.info if news or _moves(decision) else self._log.debug
+    def _say(self, view: examine.View, decision: decide.Decision, told: Last, before: Last) -> None:
+        """One line for a change of the replica count or of what is wrong; the rest is for debugging.
+
+        A count that is withheld stays decided turn after turn: that is said when it changes.
+        """
+        error, moves = told.error, decision.scale_to is not None and told.withheld is None
+        news = error != before.error or told.withheld != before.withheld
+        say = self._log.info if news or moves else self._log.debug
+        if error and error != before.error:
+            say = self._log.warning
         say(
-            str(decision),
+            told.sentence,
             hpa=str(view.hpa.metadata.key),
             target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
             replicas=view.scale.spec.replicas if view.scale is not None else None,
@@ -335,5 +344,11 @@ def _contested(verdict: examine.Verdict) -> bool:
     return isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE
 
 
-def _moves(decision: decide.Decision) -> bool:
-    return decision.scale_to is not None
+def _told(
+    view: examine.View, decision: decide.Decision, outcome: settle.Outcome | None, settlement: settle.Settlement
+) -> Last:
+    """The last decision for people; one that was withheld says so."""
+    withheld = None if outcome is None else outcome.withheld
+    if withheld is None:
+        return Last(view.now, str(decision), settlement.error)
+    return Last(view.now, f"{decision}; not written: {withheld.message}", settlement.error, decision.scale_to)

@@ -18,6 +18,7 @@ from hpad.model.selector import Selector, SelectorError
 from hpad.model.target import Scale
 from hpad.model.terms import Terms
 from hpad.model.tunables import Tunables
+from hpad.model.writers import Competitor
 
 UNREACHABLE: Final = "unreachable"
 STALE_CACHE: Final = "StaleCache"
@@ -32,7 +33,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     since what is known of the cluster is too old, and `scale_error` says of what. `pods` are those that match the
     scale's selector, in the order they were listed; `rivals` the names of other HPAs of the namespace whose own
     selectors match any of them. `terms` are those of each metric beyond the API, () where there are none; `terms_flaw`
-    says what is wrong with how they were put.
+    says what is wrong with how they were put. `competitors` are other writers of the target or of the HPA's
+    status; they do not change a decision.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -46,6 +48,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     rivals: tuple[str, ...] = ()
     terms: tuple[Terms, ...] = ()
     terms_flaw: str | None = None
+    competitors: tuple[Competitor, ...] = ()
 
     @property
     def intent(self) -> Intent:

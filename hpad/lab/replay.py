@@ -75,6 +75,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             rivals=step.rivalling(others),
             terms=step.agreed,
             terms_flaw=step.terms_flaw,
+            competitors=step.competitors,
         )
         replayed = _reconcile(view, step, where)
         hpa, history = _carried(hpa, replayed.settlement)
@@ -155,6 +156,8 @@ def _reconcile(view: View, step: Step, where: str) -> Replayed:
 
 def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:
     """What the writes of the scale answer: after the recorded errors they succeed; only a conflict is tried again."""
+    if step.withheld is not None:
+        return Outcome((), withheld=step.withheld)
     for attempt, error in enumerate(step.scale_update_errors[:ATTEMPTS], start=1):
         if error != CONFLICT:
             return Outcome((count,) * attempt, error)
@@ -181,7 +184,7 @@ def _carried(hpa: HorizontalPodAutoscaler, settlement: Settlement) -> tuple[Hori
 
 def _written(replayed: Replayed) -> dict[str, Any]:
     outcome, settlement = replayed.outcome, replayed.settlement
-    done = outcome is not None and outcome.error is None
+    done = outcome is not None and outcome.written
     return {
         "scaleTo": replayed.decision.scale_to if done else None,
         "scaleUpdateAttempts": [] if outcome is None else list(outcome.attempts),

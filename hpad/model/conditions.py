@@ -9,6 +9,7 @@ SCALING_ACTIVE = "ScalingActive"
 SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
 FALLBACK_ACTIVE = "ExternalMetricFallbackActive"
+COMPETING_WRITERS = "CompetingWriters"
 
 TRUE = "True"
 FALSE = "False"
@@ -46,6 +47,7 @@ def truncated_to_seconds(moment: datetime) -> datetime:
 
 __all__ = [
     "ABLE_TO_SCALE",
+    "COMPETING_WRITERS",
     "FALLBACK_ACTIVE",
     "FALSE",
     "SCALED_TO_ZERO",

@@ -12,14 +12,17 @@ class HpaSource(Protocol):
     def values(self) -> Iterable[hpas.HorizontalPodAutoscaler]: ...
 
 
-async def rows(source: HpaSource, store: Store) -> list[dict[str, Any]]:
+async def rows(source: HpaSource, store: Store, *, dry_run: bool = False) -> list[dict[str, Any]]:
     """One row for each HPA of the source. Made in a thread: many of them must not hold up the loop."""
     found = sorted(source.values(), key=lambda hpa: hpa.metadata.key)
-    return await asyncio.to_thread(lambda: [row(hpa, store) for hpa in found])
+    return await asyncio.to_thread(lambda: [row(hpa, store, dry_run=dry_run) for hpa in found])
 
 
-def row(hpa: hpas.HorizontalPodAutoscaler, store: Store) -> dict[str, Any]:
-    """`replicas`, `conditions` and `currentMetrics` are those of the status; `lastDecision` may be null."""
+def row(hpa: hpas.HorizontalPodAutoscaler, store: Store, *, dry_run: bool = False) -> dict[str, Any]:
+    """`replicas`, `conditions` and `currentMetrics` are those of the status; `lastDecision` may be null.
+
+    `dryRun`: hpad writes nothing, so that status and decision are what they would be.
+    """
     key, spec = hpa.metadata.key, hpa.spec
     memory = store.get(key)
     status = memory.status or hpa.status
@@ -27,6 +30,7 @@ def row(hpa: hpas.HorizontalPodAutoscaler, store: Store) -> dict[str, Any]:
     return {
         "namespace": key.namespace,
         "name": key.name,
+        "dryRun": dry_run,
         "target": {"kind": spec.scale_target_ref.kind, "name": spec.scale_target_ref.name},
         "minReplicas": spec.min_replicas if spec.min_replicas is not None else 1,
         "maxReplicas": spec.max_replicas,

@@ -7,6 +7,8 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hpad.model.conditions import COMPETING_WRITERS
+
 _STYLE = """
 body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem; color: #1c2733; background: #fff }
 table { border-collapse: collapse; width: 100% }
@@ -44,8 +46,14 @@ _ROW = string.Template(
 )
 
 
-def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str], share: str | None = None) -> str:
+_DRY_RUN = "dry run: hpad decides, but writes nothing to the cluster"
+
+
+def render(
+    rows: Sequence[Mapping[str, Any]], notes: Iterable[str], share: str | None = None, *, dry_run: bool = False
+) -> str:
     """The page for the rows of `serve.hpas`, under what else is to be said; `share` is how much of it is done here."""
+    notes = [_DRY_RUN, *notes] if dry_run else notes
     listed = "\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
     return _PAGE.substitute(
         style=_STYLE,
@@ -57,15 +65,16 @@ def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str], share: str |
 
 def _row(row: Mapping[str, Any]) -> str:
     last = row["lastDecision"] or {"time": "", "sentence": "not yet", "error": None}
+    competing = [held["message"] for held in row["conditions"] if held["type"] == COMPETING_WRITERS]
     current, desired = row["currentReplicas"], row["desiredReplicas"]
     cells = {
-        "health": "trouble" if last["error"] else "well",
+        "health": "trouble" if last["error"] or competing else "well",
         "hpa": f"{row['namespace']}/{row['name']}",
         "target": f"{row['target']['kind']}/{row['target']['name']}",
         "least": row["minReplicas"],
         "most": row["maxReplicas"],
         "replicas": current if current == desired else f"{current} → {desired}",
         "time": last["time"],
-        "decision": last["sentence"],
+        "decision": "; ".join([last["sentence"], *competing]),
     }
     return _ROW.substitute({name: html.escape(str(value)) for name, value in cells.items()})

@@ -38,7 +38,7 @@ _HEADERS: Final = {
 class Server:
     """Listens once started; `url` then says where. `unready` gives the reasons why hpad is not ready, none if it is;
     `troubles` what else people should know, for the page; `share` how much of the work is done here, where there may be
-    several hpads; `reports` how the metric sources fare.
+    several hpads; `reports` how the metric sources fare. `dry_run`: say that nothing is written.
 
     Everything here only reads. `serving` says how it is guarded (by default not at all, and the default address is on
     loopback); `reviewer` is needed where `serving.review` is set.
@@ -58,6 +58,7 @@ class Server:
         serving: Serving = Serving(),  # noqa: B008  # frozen
         reviewer: Reviewer | None = None,
         clock: Clock | None = None,
+        dry_run: bool = False,
     ) -> None:
         self._address = address
         self._source = source
@@ -66,6 +67,7 @@ class Server:
         self._unready = unready
         self._troubles = troubles
         self._share = share
+        self._dry_run = dry_run
         self._reports = reports
         self._clock: Clock = clock or SystemClock()
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
@@ -187,19 +189,19 @@ class Server:
             return web.Response(text="500: Internal Server Error\n", status=500)
 
     async def _page(self, request: web.Request) -> web.Response:
-        rows = await hpas.rows(self._source, self._store)
+        rows = await hpas.rows(self._source, self._store, dry_run=self._dry_run)
         said = list(dict.fromkeys([*self._unready(), *self._troubles()]))
-        text = await asyncio.to_thread(page.render, rows, said, self._share())
+        text = await asyncio.to_thread(page.render, rows, said, self._share(), dry_run=self._dry_run)
         return web.Response(text=text, content_type="text/html")
 
     async def _hpas(self, request: web.Request) -> web.Response:
-        return _json(await hpas.rows(self._source, self._store))
+        return _json(await hpas.rows(self._source, self._store, dry_run=self._dry_run))
 
     async def _hpa(self, request: web.Request) -> web.Response:
         wanted = (request.match_info["namespace"], request.match_info["name"])
         for hpa in self._source.values():
             if hpa.metadata.key == wanted:
-                return _json(hpas.row(hpa, self._store))
+                return _json(hpas.row(hpa, self._store, dry_run=self._dry_run))
         raise web.HTTPNotFound(text=f"no HPA {'/'.join(wanted)} here\n")
 
     async def _sources(self, request: web.Request) -> web.Response:

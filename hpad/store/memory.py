@@ -16,11 +16,15 @@ class StoreError(Exception):
 
 
 class Last(msgspec.Struct, frozen=True):
-    """The last decision, as a sentence for people, and what was wrong with the reconcile, if anything."""
+    """The last decision, as a sentence for people, and what was wrong with the reconcile, if anything.
+
+    `withheld` is the count that was decided but not written, None where nothing was withheld.
+    """
 
     at: datetime
     sentence: str
     error: str | None = None
+    withheld: int | None = None
 
 
 class Begun(msgspec.Struct, frozen=True):

@@ -51,12 +51,14 @@ def step(done: Reconciled, *, new_spec: bool) -> dict[str, Any]:
         rivals=view.rivals,
         terms=view.terms,
         terms_flaw=view.terms_flaw,
+        competitors=view.competitors,
+        withheld=None if done.outcome is None else done.outcome.withheld,
     )
     return {**seen, "expect": _expected(done)}
 
 
 def _update_errors(outcome: settle.Outcome | None) -> list[str]:
-    if outcome is None:
+    if outcome is None or outcome.withheld is not None:
         return []
     conflicts = [_CONFLICT] * max(len(outcome.attempts) - 1, 0)
     return conflicts if outcome.error is None else [*conflicts, outcome.error]
@@ -64,7 +66,7 @@ def _update_errors(outcome: settle.Outcome | None) -> list[str]:
 
 def _expected(done: Reconciled) -> dict[str, Any]:
     settlement, outcome = done.settlement, done.outcome
-    written = outcome is not None and outcome.error is None
+    written = outcome is not None and outcome.written
     return {
         "scaleTo": done.scale_to if written else None,
         "scaleUpdateAttempts": list(outcome.attempts) if outcome is not None else [],

@@ -4,10 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 import virtual
 from control.bench import Bench, hpa
 
 from hpad.kube import errors
+from hpad.model import conditions
 from hpad.model.key import Key
 
 CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
@@ -165,6 +167,53 @@ def test_a_dry_run_writes_nothing() -> None:
     bench = run(main)
     assert (bench.world.writes, bench.world.statuses, bench.world.events) == ([], [], [])
     assert bench.store.get(Key("default", "web")).last.sentence.startswith("scale web from 1 to 4")
+
+
+def test_a_dry_run_is_an_outcome_of_its_own_and_no_failure() -> None:
+    async def main() -> tuple[Bench, dict[tuple[str, str], float]]:
+        bench = Bench(hpa("web"), dry_run=True)
+        bench.metrics.values["web"] = 40
+        await bench.beat(31)
+        found = {}
+        for line in (await bench.telemetry.exposition()).decode().splitlines():
+            if line.startswith("horizontal_pod_autoscaler_controller_reconciliations_total{"):
+                labels, value = line.rsplit(" ", 1)
+                found[tuple(labels.split('"')[1::2])] = float(value)
+        return bench, found
+
+    bench, reconciles = run(main)
+    memory = bench.store.get(Key("default", "web"))
+    status, last = memory.status, memory.last
+    assert status is not None
+    assert last is not None
+    able = conditions.find(status.conditions, conditions.ABLE_TO_SCALE)
+    assert able is not None
+    assert (able.status, able.reason) == ("True", "DryRun")
+    assert (status.current_replicas, status.desired_replicas) == (1, 4)
+    assert status.last_scale_time is None
+    assert (last.error, last.withheld) == (None, 4)
+    assert last.sentence.endswith("; not written: this is a dry run")
+    assert memory.history.scale_ups == ()
+    assert {labels for labels, count in reconciles.items() if count} == {("scale_up", "none")}
+
+
+def test_a_dry_run_says_a_decision_once_until_it_changes() -> None:
+    async def main() -> list[Any]:
+        bench = Bench(hpa("web"), dry_run=True)
+        bench.controller.start()
+        with structlog.testing.capture_logs() as lines:
+            for load in (40, 38, 25, 8):
+                bench.metrics.values["web"] = load
+                await asyncio.sleep(45)
+        await bench.controller.stop(5)
+        return [
+            (line["log_level"], line["scale_to"], line["dry_run"])
+            for line in lines
+            if line.get("hpa") == "default/web" and line["log_level"] != "debug"
+        ]
+
+    # 40 and 38 both want 4 replicas of 10 each, 25 wants 3, and 8 the one that is there.
+    assert run(main) == [("info", 4, True), ("info", 3, True), ("info", None, True)]
 
 
 def test_without_an_api_object_the_status_is_remembered() -> None:

@@ -12,6 +12,8 @@ import pytest
 from hpad.model import hpa as hpas
 from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.key import Key
+from hpad.serve import page
+from hpad.serve.hpas import rows as rows_of
 from hpad.serve.server import ServeError, Server
 from hpad.store.memory import InMemory, Last, Memory
 from hpad.telemetry import Telemetry
@@ -95,6 +97,33 @@ async def test_the_page_escapes_everything(window: Window) -> None:
     assert NASTY not in text
     assert "&lt;script&gt;" in text
     assert "2 → 3" in text
+
+
+def told(dry_run: bool, *conditions: dict[str, str]) -> str:
+    row = {
+        **{"namespace": "shop", "name": "web", "target": {"kind": "Deployment", "name": "web"}, "error": None},
+        **{"minReplicas": 1, "maxReplicas": 9, "currentReplicas": 2, "desiredReplicas": 3, "conditions": conditions},
+        "lastDecision": {"time": "", "sentence": "scale web from 2 to 3: cpu", "error": None},
+    }
+    return page.render([row], [], dry_run=dry_run)
+
+
+def test_the_page_marks_a_dry_run() -> None:
+    assert "dry run: hpad decides, but writes nothing" in told(dry_run=True)
+    assert "dry run" not in told(dry_run=False)
+
+
+def test_the_page_names_competing_writers() -> None:
+    held = {"type": "CompetingWriters", "message": "the HPA shop/other of the API server scales the same target"}
+    assert "scale web from 2 to 3: cpu; the HPA shop/other of the API server" in told(False, held)
+    assert 'class="trouble"' in told(False, held)
+    assert 'class="trouble"' not in told(False)
+
+
+async def test_rows_say_whether_it_is_a_dry_run() -> None:
+    source, store = Source(hpa("web")), InMemory()
+    assert [row["dryRun"] for row in await rows_of(source, store, dry_run=True)] == [True]
+    assert [row["dryRun"] for row in await rows_of(source, store)] == [False]
 
 
 async def test_probes(window: Window) -> None:

@@ -19,6 +19,7 @@ from hpad.model.history import EMPTY
 from hpad.model.pod import Pod
 from hpad.model.sample import AdapterError, ExternalSample, Sample
 from hpad.model.target import Scale, ScaleSpec, ScaleStatus
+from hpad.model.writers import DRY_RUN, Competitor, Withheld, yielded
 from hpad.store import recording, scenario
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +41,13 @@ def hpa(most: int = 10) -> hpas.HorizontalPodAutoscaler:
     )
 
 
-def life(answers: Sequence[Sample | AdapterError], *, most: Sequence[int] = ()) -> list[scenario.Reconciled]:
+def life(
+    answers: Sequence[Sample | AdapterError],
+    *,
+    most: Sequence[int] = (),
+    withheld: Withheld | None = None,
+    competitors: tuple[Competitor, ...] = (),
+) -> list[scenario.Reconciled]:
     """Reconciles, 15 seconds apart, with these answers and these maxima (the last one stays)."""
     done: list[scenario.Reconciled] = []
     status, history, replicas = hpa().status, EMPTY, 1
@@ -54,15 +61,20 @@ def life(answers: Sequence[Sample | AdapterError], *, most: Sequence[int] = ()) 
             pods=[
                 Pod(name=f"web-{n}", namespace="shop", labels={"app": "web"}, phase="Running") for n in range(replicas)
             ],
+            competitors=competitors if turn % 2 else (),
         )
         verdict = examine.examine(view)
         queries = verdict.queries if isinstance(verdict, examine.Proceed) else ()
         given = (answer,) if queries else ()
         decision = decide.decide(view, given)
-        outcome = settle.Outcome((decision.scale_to,)) if decision.scale_to is not None else None
+        outcome = None
+        if decision.scale_to is not None:
+            sent = () if withheld else (decision.scale_to,)
+            outcome = settle.Outcome(sent, withheld=withheld)
         settlement = settle.settle(view, decision, outcome)
         done.append(scenario.Reconciled(view, queries, given, outcome, decision.scale_to, settlement))
-        status, history, replicas = settlement.status, settlement.history, decision.scale_to or replicas
+        status, history = settlement.status, settlement.history
+        replicas = replicas if withheld else decision.scale_to or replicas
     return done
 
 
@@ -95,6 +107,18 @@ def test_a_replay_decides_the_same(tmp_path: Path) -> None:
     assert replay.replay(written)["steps"] == expected
     assert any(step["scaleTo"] for step in expected)
     assert [("spec" in step) for step in written["steps"]] == [False, False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("withheld", [DRY_RUN, yielded(Competitor("hpa", "shop/other"))])
+def test_a_replay_withholds_what_was_withheld_and_knows_the_competitors(tmp_path: Path, withheld: Withheld) -> None:
+    (written,) = record(tmp_path, life(LIFE, withheld=withheld, competitors=(Competitor("hpa", "shop/other"),)))
+    expected = [step.pop("expect") for step in written["steps"]]
+    assert replay.replay(written)["steps"] == expected
+    assert [step["scaleTo"] for step in expected] == [None] * len(LIFE)
+    assert all(step["error"] is None for step, answer in zip(expected, LIFE, strict=True) if answer is not LIFE[2])
+    said = json.dumps(expected)
+    assert f'"reason": "{withheld.reason}"' in said
+    assert '"reason": "OtherHPA"' in said
 
 
 def test_the_file_is_whole_after_every_step(tmp_path: Path) -> None:

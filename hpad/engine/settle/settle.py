@@ -11,6 +11,7 @@ from hpad.engine.settle.memory import remembered
 from hpad.engine.settle.status import reading, same
 from hpad.model.conditions import (
     ABLE_TO_SCALE,
+    COMPETING_WRITERS,
     FALLBACK_ACTIVE,
     FALSE,
     SCALED_TO_ZERO,
@@ -25,6 +26,7 @@ from hpad.model.conditions import (
 from hpad.model.events import NORMAL, WARNING, Event
 from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
+from hpad.model.writers import REASONS, Withheld
 
 NONE = "none"
 INTERNAL = "internal"
@@ -34,10 +36,19 @@ SCALE_DOWN = "scale_down"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of writing the scale: every count that was sent, and the last error (None: written)."""
+    """What became of writing the scale: every count that was sent, and the last error.
+
+    Without an error the count was written, unless it was `withheld`: then nothing was sent.
+    """
 
     attempts: tuple[int, ...]
     error: str | None = None
+    withheld: Withheld | None = None
+
+    @property
+    def written(self) -> bool:
+        """Whether the target has the count now."""
+        return self.error is None and self.withheld is None
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +56,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 
     `status` is to be written where `status_changed`; `events` are in order. `error` is the text for the log.
     `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are labels of series.
+    `rescaled`: the target was scaled; in a dry run there is an action all the same, the one decided.
     """
 
     status: HorizontalPodAutoscalerStatus
@@ -55,6 +67,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     error_label: str
     metric_computations: tuple[tuple[str, str, str], ...]
+    rescaled: bool = False
 
     def __str__(self) -> str:
         return self.error or f"{self.action}: {self.status.current_replicas} -> {self.status.desired_replicas}"
@@ -100,6 +113,8 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
         return _settlement(view, draft, decision, desired=decision.desired, error=_partial(decision))
     if outcome.error is not None:
         return _not_written(view, draft, decision, outcome.error)
+    if outcome.withheld is not None:
+        return _withheld(view, draft, decision, outcome.withheld)
     return _written(view, draft, decision)
 
 
@@ -114,6 +129,7 @@ def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -
         error = f"unable to determine resource for scale target reference: {verdict.text}"
     else:
         error = f"failed to query scale subresource for {view.intent.reference}: {verdict.text}"
+    _mark_competing(view, draft)
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
     return _close(view, draft, decision, status, view.history, error, NONE, SPEC if verdict.spec_error else INTERNAL)
 
@@ -167,13 +183,27 @@ def _not_written(view: View, draft: _Draft, decision: Decision, error: str) -> S
     return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=text)
 
 
+def _withheld(view: View, draft: _Draft, decision: Decision, withheld: Withheld) -> Settlement:
+    """The status tells what was decided; the history has no rescale, since there was none."""
+    desired = decision.desired
+    message = f"the HPA controller did not update the target scale to {desired}: {withheld.message}"
+    draft.condition(ABLE_TO_SCALE, TRUE if withheld.able else FALSE, withheld.reason, message)
+    action = _direction(decision) if withheld.able else NONE
+    return _settlement(view, draft, decision, desired=desired, error=_partial(decision), action=action)
+
+
+def _direction(decision: Decision) -> str:
+    return SCALE_UP if decision.desired > decision.current else SCALE_DOWN
+
+
 def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
     desired = decision.desired
     message = f"the HPA controller was able to update the target scale to {desired}"
     draft.condition(ABLE_TO_SCALE, TRUE, "SucceededRescale", message)
     draft.events.append(Event(NORMAL, "SuccessfulRescale", f"New size: {desired}; reason: {decision.reason}"))
     _mark_zero(view, draft, decision)
-    return _settlement(view, draft, decision, desired=desired, error=_partial(decision), rescaled=True)
+    error, action = _partial(decision), _direction(decision)
+    return _settlement(view, draft, decision, desired=desired, error=error, action=action, rescaled=True)
 
 
 def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
@@ -205,6 +235,16 @@ def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
     draft.condition(FALLBACK_ACTIVE, TRUE, "FallbackActive", f"a fallback stands in for {'; '.join(named)}")
 
 
+def _mark_competing(view: View, draft: _Draft) -> None:
+    """Name the other writers in a condition that is there for as long as there are any."""
+    if not view.competitors:
+        draft.conditions = without_condition(draft.conditions, COMPETING_WRITERS)
+        return
+    found = {competitor.what for competitor in view.competitors}
+    reason = next(REASONS[what] for what in REASONS if what in found)
+    draft.condition(COMPETING_WRITERS, TRUE, reason, "; ".join(map(str, view.competitors)))
+
+
 def _settlement(
     view: View,
     draft: _Draft,
@@ -212,9 +252,11 @@ def _settlement(
     *,
     desired: int,
     error: str | None = None,
+    action: str = NONE,
     rescaled: bool = False,
 ) -> Settlement:
     """Close with a status built anew; metrics are null where none was asked for."""
+    _mark_competing(view, draft)
     metrics = tuple(map(reading, decision.proposals)) if decision.recommended is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
@@ -223,9 +265,9 @@ def _settlement(
         current_metrics=metrics,
         conditions=draft.conditions,
     )
-    action = NONE if not rescaled else SCALE_UP if desired > decision.current else SCALE_DOWN
-    history = remembered(view, decision, rescaled=rescaled)
-    return _close(view, draft, decision, status, history, error, action, NONE if error is None else INTERNAL)
+    history, label = remembered(view, decision, rescaled=rescaled), NONE if error is None else INTERNAL
+    closed = _close(view, draft, decision, status, history, error, action, label)
+    return msgspec.structs.replace(closed, rescaled=True) if rescaled else closed
 
 
 def _close(

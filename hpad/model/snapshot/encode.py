@@ -17,6 +17,7 @@ from hpad.model.snapshot.scenario import Answer, Reading, Step, converted
 from hpad.model.target import Scale
 from hpad.model.terms import Terms
 from hpad.model.tunables import Tunables
+from hpad.model.writers import Competitor, Withheld
 
 
 def encode_scenario(
@@ -55,6 +56,8 @@ def encode_step(
     rivals: Sequence[str] = (),
     terms: Sequence[Terms] = (),
     terms_flaw: str | None = None,
+    competitors: Sequence[Competitor] = (),
+    withheld: Withheld | None = None,
 ) -> dict[str, Any]:
     """A step as JSON-like builtins, from which `decode_step` reads the same again.
 
@@ -68,17 +71,18 @@ def encode_step(
         value["scale"] = to_builtins(scale)
     if scale_error is not None:
         value["scaleError"] = scale_error
-    if stale:
-        value["stale"] = True
-    if scale_update_errors:
-        value["scaleUpdateErrors"] = list(scale_update_errors)
     value["pods"] = [pod.to_builtins(each, now) for each in pods]
-    if rivals:
-        value["rivals"] = list(rivals)
-    if terms:
-        value["terms"] = [_put(each) for each in terms]
     if terms_flaw is not None:
         value["termsFlaw"] = terms_flaw
+    rest = {
+        "stale": stale,
+        "scaleUpdateErrors": list(scale_update_errors),
+        "rivals": list(rivals),
+        "terms": [_put(each) for each in terms],
+        "competitors": to_builtins(competitors),
+        "withheld": to_builtins(withheld),
+    }
+    value |= {name: told for name, told in rest.items() if told}
     listed = value | metrics_lists(queries, answers, {each.name: each.labels for each in pods})
     if _reads_back(listed, queries, answers):
         return listed

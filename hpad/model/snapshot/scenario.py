@@ -30,6 +30,7 @@ from hpad.model.selector import Selector, SelectorError
 from hpad.model.target import Scale
 from hpad.model.terms import Terms
 from hpad.model.tunables import Gates, Tunables
+from hpad.model.writers import Competitor, Withheld
 
 Answer = Sample | AdapterError
 
@@ -92,6 +93,8 @@ class Step(_Lenient, frozen=True):
     answers: tuple[Reading, ...] | None = None
     terms: tuple[_Terms, ...] = ()
     terms_flaw: str | None = None
+    competitors: tuple[Competitor, ...] = ()
+    withheld: Withheld | None = None
 
     @property
     def agreed(self) -> tuple[Terms, ...]:
