@@ -140,6 +140,23 @@ async def test_the_counts_of_a_queue_that_is_not_at_work_are_none(stub, rabbit, 
     assert answer.message.endswith(f"the queue is {state}")
 
 
+async def test_a_queue_that_a_list_with_totals_leaves_out_is_not_missing_from_a_sum(stub, rabbit):
+    """As RabbitMQ leaves out what does not answer in time: so a pattern looks at the names of all queues as well."""
+    totals = {"jobs.a": {"type": "classic", "state": "running", **FIVE}}
+    everything = {**totals, "jobs.b": {"type": "quorum"}}
+
+    async def listed(request: web.Request) -> web.Response:
+        queues = totals if "enable_queue_totals" in request.query else everything
+        items = [{"name": name, "vhost": "/", **fields} for name, fields in queues.items()]
+        return web.json_response({"items": items, "page_count": 1, "filtered_count": len(items)})
+
+    stub.handler = listed
+    source = adapter(stub.url, rabbit, metrics={"jobs": rabbitmq.Metric(queue_regex="jobs[.].*")})
+    [answer] = await source.answer([testing.external("jobs")])
+    assert isinstance(answer, AdapterError)
+    assert '"jobs.b"' in answer.message
+
+
 async def test_totals_are_asked_for_again_once_a_queue_is_back(stub, rabbit):
     """A broker that keeps no statistics has nothing else."""
     down, live = {"type": "classic", "state": "down"}, {"type": "classic", "state": "live"}

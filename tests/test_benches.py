@@ -1,0 +1,25 @@
+"""Each script of `make bench`, in its short form: a documented command must not rot. No figure is judged here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpad.lab.servers import prometheus, rabbitmq
+
+SCRIPTS = sorted((Path(__file__).parent / "bench").glob("*.py"))
+SERVERS = {
+    "prometheus": (prometheus.PrometheusServer, prometheus.ABSENT),
+    "rabbitmq": (rabbitmq.RabbitMQServer, rabbitmq.ABSENT),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_bench_runs_to_its_end(script: Path) -> None:
+    server, absent = SERVERS.get(script.stem, (None, ""))
+    if server is not None and not server.installed():
+        pytest.skip(absent)
+    done = subprocess.run([sys.executable, script, "--short"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(script.stem), done.stdout
