@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -96,10 +97,15 @@ async def _play(args: argparse.Namespace) -> int:
         print("stopped; nothing is left running", file=sys.stderr)
         return 130
     width, _ = screen.terminal_size()
-    print("\n".join(report.text(played, width, ink)))
+    print("\n".join(report.text(played, width, ink, _program())))
     if args.output == "json":
         print(json.dumps(report.machine(played)))
     return 0 if played.ok else 1
+
+
+def _program() -> str:
+    """How to call hpad again: by its name where the PATH has it, else as it was called now."""
+    return "hpad" if shutil.which("hpad") else sys.argv[0]
 
 
 def _said(error: Exception) -> str:

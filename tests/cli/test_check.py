@@ -14,6 +14,7 @@ import pytest
 from hpad.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = sorted((ROOT / "config").glob("hpas/*")) + sorted((ROOT / "config" / "manifests").glob("*.yaml"))
 GOOD = """\
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -216,7 +217,7 @@ def test_an_hpa_that_lost_its_kind_is_not_taken_for_configuration(
     assert "kind: Required value: an HPA has kind: HorizontalPodAutoscaler" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "config" / "hpas").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_the_samples_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(path)]) == 0, capsys.readouterr().out
     assert path.read_text().startswith("# ")

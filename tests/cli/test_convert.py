@@ -13,6 +13,7 @@ import yaml
 from hpad.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = sorted((ROOT / "config").glob("hpas/*")) + sorted((ROOT / "config" / "manifests").glob("*.yaml"))
 V1 = """\
 apiVersion: autoscaling/v1
 kind: HorizontalPodAutoscaler
@@ -98,7 +99,7 @@ def test_texts_that_yaml_would_take_for_something_else_stay_texts(
     assert yaml.safe_load(capsys.readouterr().out)["spec"]["scaleTargetRef"]["name"] == "no"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "config" / "hpas").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_converted_samples_mean_the_same_and_are_valid(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,9 +37,14 @@ async def show(stage: Stage, screen: Screen, pace: Pace) -> Result:
 async def _play(stage: Stage, half: Half, pace: Pace, times: Times) -> None:
     (port,) = ports.free(1)
     environment = {"PORT": str(port), "CPU_MS": str(CPU_MS)}
-    await stage.apply(await asyncio.to_thread(documents.load, NAME, environment))
-    half.note("applied: Deployment php-apache (requests 200m of CPU), HPA (goal 50 %)")
+    deployment, hpa = await asyncio.to_thread(documents.load, NAME, environment)
+    await stage.apply([deployment])
+    half.note("applied: Deployment php-apache (requests 200m of CPU)")
     async with load.ready(port, RATE) as generator:
+        await half.until(lambda moment: moment.processes == 1, pace.patience, "one php-apache was to run")
+        await stage.next_metrics(NAME)
+        await stage.apply([hpa])
+        half.note("its CPU is measured; applied: HPA php-apache (goal 50 % of the request)")
         await half.until(
             lambda moment: moment.processes == 1 and moment.reading is not None,
             pace.patience,

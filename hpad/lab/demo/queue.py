@@ -14,7 +14,8 @@ from hpad.lab.demo.stage import Stage
 NAME, QUEUE = "worker", "worker_tasks"
 TITLE = "hpad demo · RabbitMQ consumers scaled by the depth of their queue"
 MESSAGES, AT_REST, AT_PEAK = 80, 3, 16
-FORMULA = "goal of type Value: ceil(3 × 80/15) = 16; AverageValue would be ceil(80/15) = 6"
+GOAL = 5
+FORMULA = f"one worker for every {GOAL} messages (AverageValue): ceil({MESSAGES} / {GOAL}) = {AT_PEAK}"
 
 
 async def show(stage: Stage, screen: Screen, pace: Pace, url: str, ready: asyncio.Future[None]) -> Result:
@@ -53,8 +54,12 @@ async def _play(stage: Stage, half: Half, broker: Broker, pace: Pace, url: str, 
         return broker.check() and broker.consumers == wanted == moment.processes
 
     environment = {"AMQP_URL": url, "QUEUE": QUEUE, "TASK_SECONDS": f"{pace.task:.1f}"}
-    await stage.apply(await asyncio.to_thread(documents.load, NAME, environment))
-    half.note("applied: Deployment worker, HPA (External queue_messages, goal 15)")
+    deployment, hpa = await asyncio.to_thread(documents.load, NAME, environment)
+    await stage.apply([deployment])
+    half.note("applied: Deployment worker")
+    await half.until(lambda moment: consumers(AT_REST, moment), pace.patience, f"{AT_REST} consumers were to be there")
+    await stage.apply([hpa])
+    half.note(f"applied: HPA worker (External queue_messages, goal {GOAL} for each worker)")
     await half.until(
         lambda moment: consumers(AT_REST, moment) and moment.reading is not None,
         pace.patience,

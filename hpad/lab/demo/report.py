@@ -63,8 +63,17 @@ class Report:
         return bool(self.results) and not any(result.problem for result in self.results)
 
 
-def text(report: Report, width: int, style: Style) -> list[str]:
-    """The charts of all halves, then what was seen."""
+NEXT = (
+    ("cluster --hpad FILE…", "a cluster on this machine, for your own manifests and kubectl"),
+    ("convert FILE…", "a KEDA ScaledObject or an old HPA, as autoscaling/v2"),
+    ("doctor --kubeconfig FILE", "will hpad work in your cluster? It looks and changes nothing"),
+    ("run --dry-run --kubeconfig FILE", "decides for the HPAs of your cluster, and writes nothing"),
+)
+"""What to try after the demo: commands, and what each is good for."""
+
+
+def text(report: Report, width: int, style: Style, program: str = "hpad") -> list[str]:
+    """The charts of all halves, what was seen, and how to go on; `program` is how hpad is called here."""
     lines: list[str] = []
     for result in report.results:
         lines += ["", style.bold(result.heading), *chart.chart(result.points, width, style, label=result.label)]
@@ -72,7 +81,19 @@ def text(report: Report, width: int, style: Style) -> list[str]:
         lines += ["", style.bold("What was seen"), *_seen(report, width, style)]
     if report.skipped:
         lines += ["", *textwrap.wrap(report.skipped, width)]
-    return [*lines, "", *_verdict(report, width, style)]
+    lines += ["", *_verdict(report, width, style)]
+    return [*lines, "", *_next(program, width, style)] if report.ok else lines
+
+
+def _next(program: str, width: int, style: Style) -> list[str]:
+    lines = [style.bold(line) for line in _wrapped("Next, with your own workloads (README.md tells more)", width, 2)]
+    commands = [(f"  {program} {command}", purpose) for command, purpose in NEXT]
+    column = max(len(command) for command, _ in commands) + 2
+    if column + max(len(purpose) for _, purpose in commands) <= width:
+        return [*lines, *(command.ljust(column) + purpose for command, purpose in commands)]
+    for command, purpose in commands:
+        lines += [command, *_wrapped(f"      {purpose}", width, 6)]
+    return lines
 
 
 def _seen(report: Report, width: int, style: Style) -> list[str]:
@@ -96,7 +117,8 @@ def _result(result: Result, width: int, style: Style) -> list[str]:
     if result.consumers is not None:
         facts.append(f"{result.consumers} consumers by the broker's own count")
     if result.returned is not None:
-        facts.append(f"back at {result.end} {result.returned:.1f} s after the load was over")
+        when = f"{result.returned:.1f} s after" if result.returned >= 1 else "as soon as"
+        facts.append(f"back at {result.end} {when} the load was over")
     head = f"  {style.bold(result.name)}  {path} replicas"
     lines = [head, *_wrapped(f"    {', '.join(facts)}", width, 4)]
     for each in result.rescales:

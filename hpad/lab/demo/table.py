@@ -27,12 +27,17 @@ def targets(hpa: HorizontalPodAutoscaler) -> str:
 
 
 def reading(hpa: HorizontalPodAutoscaler) -> float | None:
-    """The first metric's reading as a number (percent, or the value itself), None where there is none."""
+    """The first metric's reading as a number: percent, or the value of the whole; None where there is none.
+
+    An average is what each replica would have of the whole: status.currentReplicas times that.
+    """
     statuses = hpa.status.current_metrics or ()
     current = _current(statuses[0]) if statuses else None
     if current is None:
         return None
-    value = current.average_utilization, current.value, current.average_value
+    if current.average_utilization is None and current.value is None and current.average_value is not None:
+        return float(round(float(current.average_value) * hpa.status.current_replicas))
+    value = current.average_utilization, current.value
     return next((float(each) for each in value if each is not None), None)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hpad.lab.servers import rabbitmq
+from hpad.model.quantity import Quantity
 
 BUDGET = "40"
 LIMIT = 240
@@ -113,11 +114,12 @@ def test_consumers_are_scaled_by_the_depth_of_their_queue(demo: Demo):
     assert summary["ok"]
     assert half["replicas"] == {"start": 3, "peak": 16, "end": 3}
     assert half["consumers"] == 16
-    reading, goal = map(int, half["targetsAtScaleUp"].split("/"))
-    assert goal == 15
-    assert 15 < reading <= 80  # 80 where nobody takes a message before the queue is looked at
+    reading, goal = half["targetsAtScaleUp"].removesuffix(" (avg)").split("/")
+    assert goal == "5"
+    depth = round(Quantity.parse(reading).milli * 3 / 1000)
+    assert 15 < depth <= 80  # 80 where the queue is looked at before a message is acknowledged
     assert half["rescales"][0]["from"] == 3
-    assert min(-(-3 * reading // goal), 16) <= half["rescales"][0]["to"] <= 16
+    assert half["rescales"][0]["to"] == -(-depth // 5)
 
 
 @pytest.mark.cluster

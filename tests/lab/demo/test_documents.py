@@ -44,5 +44,5 @@ def test_the_scenarios_numbers_stand_in_the_manifests():
     assert deployment["spec"]["replicas"] == hpa["spec"]["minReplicas"] == queue.AT_REST
     assert external["metric"]["name"] == "queue_messages"
     assert external["metric"]["selector"] == {"matchLabels": {"queue": queue.QUEUE}}
-    assert external["target"] == {"type": "Value", "value": "15"}
-    assert -(-queue.AT_REST * queue.MESSAGES // 15) == queue.AT_PEAK
+    assert external["target"] == {"type": "AverageValue", "averageValue": str(queue.GOAL)}
+    assert -(-queue.MESSAGES // queue.GOAL) == queue.AT_PEAK == hpa["spec"]["maxReplicas"]

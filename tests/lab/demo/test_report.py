@@ -1,6 +1,8 @@
 """What the demo says at the end."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -49,6 +51,21 @@ def test_people_are_told_the_way_the_reasons_and_the_cost():
         "✓",
     ):
         assert part in text
+
+
+def test_it_ends_with_what_to_do_next_where_all_went_well():
+    text = "\n".join(report.text(GOOD, 120, Style(), ".venv/bin/hpad"))
+    assert text.rstrip().splitlines()[-4].startswith("  .venv/bin/hpad cluster --hpad FILE…")
+    assert "run --dry-run" in told(GOOD).splitlines()[-2]
+    assert "run --dry-run" not in told(BAD) + told(NOTHING)
+
+
+@pytest.mark.parametrize("command", [command for command, _ in report.NEXT])
+def test_what_comes_next_are_commands_that_there_are(command: str):
+    options = [each for each in command.split() if each.startswith("--")]
+    asked = [sys.executable, "-m", "hpad", command.split()[0], "--help"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert all(option in said for option in options)
 
 
 def test_a_failure_names_the_half_and_the_reason():

@@ -109,3 +109,29 @@ async def test_without_the_broker_its_half_is_left_out_and_the_package_named(
     assert "apt-get install rabbitmq-server" in report.skipped
     assert not report.ok
     assert (tmp_path / "logs" / "hpad.log").read_text().count("hpad st") == 2
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "half",
+    [
+        "cpu",
+        pytest.param(
+            "queue",
+            marks=[
+                pytest.mark.rabbitmq,
+                pytest.mark.skipif(not rabbitmq.RabbitMQServer.installed(), reason=rabbitmq.ABSENT),
+            ],
+        ),
+    ],
+)
+async def test_no_frame_tells_of_an_error(gallery: Gallery, tmp_path: Path, no_blocking_calls: BlockBuster, half: str):
+    """An HPA is applied once there is something to measure, so that its first decision is one."""
+    no_blocking_calls.deactivate()  # the demo's log lines go straight to a file
+    report = await show.run(show.Options((half,), 40, tmp_path / "logs"), gallery)
+    assert report.ok, [result.problem for result in report.results]
+    told = {frame.decision for frame in gallery.frames if frame.decision}
+    assert len(told) > 3
+    assert not [sentence for sentence in told if "cannot decide" in sentence or "fail" in sentence], told
+    first = next(frame for frame in gallery.frames if frame.rows)
+    assert "worker" in first.rows[0][0] or "php-apache" in first.rows[0][0]

@@ -71,6 +71,8 @@ def test_targets(metrics: list[Any], current: list[Any] | None, shown: str):
         ([CPU_NOW], 305),
         ([external_now({"value": "80"})], 80),
         ([external_now({"value": "0"})], 0),
+        ([external_now({"averageValue": "11429m"})], 80),
+        ([external_now({"averageValue": "0"})], 0),
         (None, None),
         ([], None),
     ],
