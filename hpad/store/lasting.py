@@ -113,6 +113,8 @@ class Lasting:
         self._owns = owns
         self._memories = Memories()
         self._changed: set[Key] = set()
+        self._saving: set[Key] = set()
+        """In flight: taken out of `_changed`, and not known to be saved yet."""
         self._urgent: dict[Key, asyncio.Future[None]] = {}
         self._gone: dict[Key, datetime] = {}
         self._loaded = asyncio.Event()
@@ -163,8 +165,10 @@ class Lasting:
                 await asyncio.shield(waiting)
 
     async def flush(self, keys: Collection[Key]) -> None:
+        """A save in flight is waited for as well: saves come one after the other, and the next one answers."""
         loop = asyncio.get_running_loop()
-        waiting = [self._urgent.setdefault(key, loop.create_future()) for key in self._changed.intersection(keys)]
+        unsaved = (self._changed | self._saving).intersection(keys)
+        waiting = [self._urgent.setdefault(key, loop.create_future()) for key in unsaved]
         if waiting:
             self._wanted.set()
             await asyncio.wait(waiting, timeout=_PATIENCE)
@@ -282,6 +286,7 @@ class Lasting:
         keys = {key for key in changed if self._owns(key)}
         if not keys:
             return False
+        self._saving = keys
         try:
             changes = await self._records(keys)
             with self._timed("save"):
@@ -289,6 +294,8 @@ class Lasting:
         except BaseException:
             self._changed |= keys
             raise
+        finally:
+            self._saving = set()
         failed.update(refused)
         self._changed.update(self._memories if self._shelf.emptied() else refused)
         return True

@@ -308,6 +308,33 @@ def test_a_flush_saves_what_is_asked_for_at_once() -> None:
     assert set(virtual.run(main()).records) == {WEB, API}
 
 
+@pytest.mark.parametrize("trouble", [None, "disk full"])
+def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
+    """One that fails is tried once more before the flush returns."""
+
+    class Slow(Shelf):
+        async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
+            self.trouble = trouble if not self.saves else None
+            await asyncio.sleep(0.5)
+            return await super().save(changes)
+
+    async def main() -> None:
+        shelf = Slow()
+        bench = Bench(shelf)
+        await bench.store.recall(WEB)
+        await asyncio.sleep(PACE.rest - 0.5)
+        bench.store.put(WEB, Memory(uid="1", at=virtual.START))
+        await asyncio.sleep(0.75)
+        assert not shelf.records, "the regular save is in flight"
+        await bench.store.flush((API,))
+        assert not shelf.records, "other HPAs are not waited for"
+        await bench.store.flush((WEB,))
+        assert set(shelf.records) == {WEB}
+        await bench.stop()
+
+    virtual.run(main())
+
+
 def test_what_was_taken_away_is_saved_anew() -> None:
     async def main() -> None:
         shelf = Shelf()
