@@ -94,7 +94,11 @@ class Cache(Generic[T]):
         self._offered.difference_update(self.keys(namespace))
 
     def put(self, key: Key, value: T, version: str, *, listed: bool = False) -> None:
-        """Take in an object, unless the one held is as new; a list is believed even where versions went backwards."""
+        """Take in an object, unless the one held is as new.
+
+        A list is believed even where versions went backwards, or where one version has another content: a server whose
+        storage was restored from a backup gives the same versions to other writes.
+        """
         old = self._values.get(key)
         trusted = listed and key not in self._offered
         if old is None or not self._as_new(old, value, version, trusted):
@@ -128,7 +132,9 @@ class Cache(Generic[T]):
     def _as_new(self, held: T, value: T, version: str, trusted: bool) -> bool:
         if self.kind.version is None:
             return held == value
-        return self.kind.version(held) == version or (not trusted and self._later(held, version))
+        if self.kind.version(held) == version:
+            return not trusted or held == value
+        return not trusted and self._later(held, version)
 
     def _later(self, held: T, version: str) -> bool:
         """Whether the value held was written after `version`."""

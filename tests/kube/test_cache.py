@@ -199,6 +199,34 @@ async def test_the_same_object_again_is_no_change(script, cache, running):
     assert told == ["a"]
 
 
+async def test_a_list_corrects_what_a_restored_server_has_under_the_same_version(script, cache, running):
+    """Each list, and only in what differs: versions are given again after a restore from a backup."""
+    expired = says(failure(410, "Expired", "old"), 410)
+    restored = page(hpa("a", 9, maxReplicas=7), hpa("b", 9), version=9)
+    script.on("GET", HPAS, page(hpa("a", 9), hpa("b", 9), version=9), restored)
+    script.on("GET", HPAS + "?watch", expired, hangs)
+    told = []
+    cache.subscribe(lambda key, old, new: told.append((key.name, old and old.spec.max_replicas, new.spec.max_replicas)))
+    running(cache.run())
+    await until(lambda: script.count(HPAS + "?watch") == 2)
+    assert told == [("a", None, 3), ("b", None, 3), ("a", 3, 7)]
+
+
+async def test_a_list_does_not_undo_a_write_of_the_same_version(script, cache, running):
+    """What was written while the list was on its way is as new as the list, and comes from the answer to the write."""
+    written = codec.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"spec":{"maxReplicas":8}}')
+
+    async def late(request):
+        cache.offer(written.key, written.value)
+        return await page(hpa("a", 9), version=9)(request)
+
+    script.on("GET", HPAS, late)
+    script.on("GET", HPAS + "?watch", hangs)
+    running(cache.run())
+    await synced(cache)
+    assert cache.get(Key("n", "a")).spec.max_replicas == 8
+
+
 async def test_a_listener_that_stumbles_holds_up_nobody(script, client, running):
     """The cache, the other listeners and the watch go on, and the bug is counted."""
     script.on("GET", HPAS, page(hpa("a", 1), hpa("odd", 2)))
