@@ -101,6 +101,15 @@ class VirtualClock:
         await asyncio.sleep(max(0.0, seconds))
 
 
+class SetClock(VirtualClock):
+    """One whose wall clock can be set: it is `off` by so much."""
+
+    off = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.off
+
+
 def run(main: Coroutine[Any, Any, T], *, io_grace: float = 0.0) -> T:
     """Run a coroutine to its end under a loop of its own."""
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(io_grace)) as runner:

@@ -247,16 +247,17 @@ class Reconciler:
             before,
             uid=hpa.metadata.uid,
             target=_target(hpa),
-            history=settlement.history,
             status=settlement.status if self._in_memory else None,
             last=told,
         )
-        if view.scale is not None:
+        if view.scale is not None:  # else what was held before stays as it is, with the time it was held at
             moved = decision.scale_to is not None and outcome is not None and outcome.written
             left = decision.scale_to if moved else view.replicas
             owed = writes and (moved or decision.scale_to is None)  # a rescale's status: see `_finish`
             begun = before.begun if owed else None
-            memory = msgspec.structs.replace(memory, at=view.now, left=left, begun=begun, recalled=False)
+            memory = msgspec.structs.replace(
+                memory, history=settlement.history, at=view.now, left=left, begun=begun, recalled=False
+            )
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(hpa, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))

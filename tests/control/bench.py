@@ -25,7 +25,7 @@ from hpad.model.sample import AdapterError, Asker, ExternalSample, Query, Sample
 from hpad.model.selector import Selector
 from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Tunables
-from hpad.store.memory import InMemory
+from hpad.store.memory import InMemory, Store
 from hpad.telemetry import Telemetry
 
 
@@ -181,13 +181,15 @@ class Bench:
         rest: float = 0.0,
         lease: float = 0.0,
         telemetry: Telemetry | None = None,
+        clock: virtual.VirtualClock | None = None,
+        store: Store | None = None,
         **ways: Any,
     ) -> None:
-        self.clock = virtual.VirtualClock()
+        self.clock = clock or virtual.VirtualClock()
         self.source = Source(*found)
         self.world = World(self.source)
         self.metrics = Metrics(self.clock)
-        self.store = InMemory()
+        self.store = store or InMemory()
         self.claims = Claims()
         self.telemetry = telemetry or Telemetry()
         told = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **ways}

@@ -3,6 +3,10 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
+import virtual
+from control.bench import Bench, hpa
+
 from hpad.clock import Moment
 from hpad.control.jumps import Jumps
 from hpad.model.history import Heard, History, Recommendation, Rescale
@@ -88,3 +92,28 @@ def test_an_hpa_that_is_gone_leaves_nothing() -> None:
     jumps.forget(KEY)
     clock.passes(15, timedelta(hours=1))
     assert jumps.caught_up(KEY, memory, Moment.now(clock)) is memory
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+@pytest.mark.parametrize("jump", [-3600, -310, -120, 120, 3600])
+def test_turns_without_a_scale_move_the_history_no_further(jump: int, turns: int) -> None:
+    """The last turn that wanted 4 was up to a period before: the window ends 285 to 300 s after the clock was set."""
+
+    async def main() -> float:
+        clock = virtual.SetClock()
+        bench = Bench(hpa("web", behavior={"scaleDown": {"stabilizationWindowSeconds": 300}}), clock=clock)
+        bench.metrics.values["web"] = 40
+        bench.controller.start()
+        await asyncio.sleep(61)
+        assert bench.world.scales["web"] == 4
+        bench.metrics.values["web"] = 20
+        set_at = virtual.now()
+        clock.off = timedelta(seconds=jump)
+        hidden = bench.world.scales.pop("web")
+        await asyncio.sleep(15 * turns)
+        bench.world.scales["web"] = hidden
+        await virtual.until(lambda: bench.world.scales["web"] == 2, seconds=2 * 3600, every=1)
+        await bench.controller.stop(5)
+        return virtual.now() - set_at
+
+    assert 285 <= virtual.run(main()) <= 301

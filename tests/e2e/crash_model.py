@@ -113,12 +113,12 @@ def play(planned: Planned, step: snapshot.Step, held: Memory, gap: timedelta) ->
     settlement = settle.settle(view, decision, outcome)
     unconditional = isinstance(decision.verdict, examine.Clamp) or not window_of(view)
     moved = outcome is not None and outcome.error is None
-    after = msgspec.structs.replace(
-        begun or held, uid=uid, target=TARGET, history=settlement.history, status=settlement.status
-    )
+    after = msgspec.structs.replace(begun or held, uid=uid, target=TARGET, status=settlement.status)
     if view.scale is not None:
         left = decision.scale_to if moved else view.replicas
-        after = msgspec.structs.replace(after, at=view.now, left=left, begun=None, recalled=False)
+        after = msgspec.structs.replace(
+            after, history=settlement.history, at=view.now, left=left, begun=None, recalled=False
+        )
     return Turn(decision.scale_to if moved else None, summary(settlement), begun, after, unconditional)
 
 
