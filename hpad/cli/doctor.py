@@ -9,8 +9,9 @@ import msgspec
 
 from hpad import clock, logs, settings
 from hpad.cli import run as daemon
+from hpad.cli import terminal
 from hpad.cli.checkup import manifests, rights, rivals, server, sources, store
-from hpad.cli.checkup.finding import ERROR, LEVELS, OK, Finding
+from hpad.cli.checkup.finding import ERROR, LEVELS, Finding
 from hpad.kube import client, config, errors
 
 _EPILOG = """\
@@ -58,7 +59,7 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
         told = read()
     except settings.SettingsError as error:
         return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
-    found = [Finding("configuration", OK, "the settings are good"), *await store.check(told)]
+    found = [*await sources.built(told, clock.SystemClock()), *await store.check(told)]
     try:
         where = await asyncio.to_thread(config.load, told.kubeconfig, told.context)
     except config.ConfigError as error:
@@ -67,26 +68,29 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
         greeted = await server.check(api)
         found += greeted
         if not any(finding.check == "server" and finding.level == ERROR for finding in greeted):
-            found += [*await rights.check(api, told), *await _hpas(api, told)]
+            hpas, about_hpas = await _hpas(api, told)
+            found += [*await rights.check(api, told, hpas), *about_hpas]
     return found
 
 
-async def _hpas(api: client.Client, told: settings.Settings) -> list[Finding]:
+async def _hpas(api: client.Client, told: settings.Settings) -> tuple[int, list[Finding]]:
+    """How many HPAs there are, and what is to be said of them."""
     if told.manifests is not None:
         found, hpas = await manifests.check(told, api.clock)
-        return [*found, *await sources.check(api, told, hpas)]
+        return len(hpas), [*found, *await sources.check(api, told, hpas)]
     try:
         listed = await rivals.hpas(api, told)
     except errors.ApiError as error:
         says = f"HPAs cannot be listed, so neither rivals nor sources were looked for: {error.message}"
-        return [Finding("rivals", ERROR, says, "see the rights above")]
-    return [*await rivals.check(api, told, listed), *await sources.check(api, told, sources.decoded(listed.items))]
+        return 0, [Finding("rivals", ERROR, says, "see the rights above")]
+    found = [*await rivals.check(api, told, listed), *await sources.check(api, told, sources.decoded(listed.items))]
+    return len(listed.items), found
 
 
 def _print(findings: Sequence[Finding]) -> None:
     for finding in findings:
-        print(f"{finding.level:<8} {finding.check:<14} {finding.says}")
+        print(terminal.wrapped(f"{finding.level:<8} {finding.check:<14} {finding.says}", 24))
         if finding.do:
-            print(f"{'':<23} -> {finding.do}")
+            print(terminal.wrapped(f"{'':<23} -> {finding.do}", 27))
     counts = {level: sum(finding.level == level for finding in findings) for level in reversed(LEVELS)}
     print(", ".join(f"{count} {level}" for level, count in counts.items() if count))

@@ -50,6 +50,14 @@ Object = dict[str, Any]
 Changes = Mapping[Key, bytes | None]
 
 
+def objects(name: str, hpas: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ConfigMaps that so many HPAs are written to, and those that are read for them: two more, which are not there
+    and so end the search (`ConfigMaps.load`)."""
+    filled = max(1, -(-hpas // HPAS))
+    names = tuple(f"{name}-{place}" for place in range(filled + 2))
+    return names[:filled], names
+
+
 class _ConfigMap(msgspec.Struct):
     """What must be there and make sense; the rest is kept as it is."""
 

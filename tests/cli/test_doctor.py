@@ -177,8 +177,22 @@ async def test_a_metric_without_an_answer_and_a_source_that_is_none(server: ApiS
     levels = {finding.says.partition(" of ")[0]: finding.level for finding in findings if finding.check == "sources"}
     assert levels.pop('External metric "depth"') == "ok"
     assert levels.pop('External metric "no"') == "warning"
-    (broken,) = levels
-    assert (levels[broken], "no-such-adapter" in broken) == ("error", True)
+    assert not levels
+    (broken,) = [finding for finding in findings if finding.check == "configuration"]
+    assert (broken.level, "no-such-adapter" in broken.says) == ("error", True)
+
+
+async def test_sources_are_looked_at_before_the_settings_are_called_good(tmp_path: Path) -> None:
+    """Without a server, too."""
+    good = settings.SourceSettings(name="file", adapter="static", settings={"file": "x"})
+    wrong = settings.SourceSettings(name="prom", adapter="prometheus", settings={"urll": "x"}, origin="hpad.yaml")
+    findings = await found(tmp_path, "http://127.0.0.1:9", sources=(good, wrong))
+    (finding,) = [finding for finding in findings if finding.check == "configuration"]
+    assert finding.level == "error"
+    assert finding.says.startswith('hpad.yaml: source "prom" (adapter "prometheus"): ')
+    findings = await found(tmp_path, "http://127.0.0.1:9", sources=(good,))
+    (finding,) = [finding for finding in findings if finding.check == "configuration"]
+    assert (finding.level, finding.says) == ("ok", "the settings are good, those of the source file too")
 
 
 async def test_a_folder_of_manifests_is_read_in_place_of_the_clusters_hpas(server: ApiServer, tmp_path: Path) -> None:

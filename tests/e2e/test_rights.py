@@ -187,3 +187,50 @@ async def test_kubectl_makes_roles_and_asks_about_them(kubectl_path: str, tmp_pa
         assert (await kubectl("get pods -o name --as=jane")) == ""
         listed = await kubectl("auth can-i --list --as=jane")
         assert any(line.split()[0] == "pods" and "[get list]" in line for line in listed.splitlines() if line.strip())
+
+
+async def one_namespace(folder: Path, hpas: int, **told: Any) -> list[Any]:
+    """What `hpad doctor` finds as the service account of config/rbac-one-namespace.yaml, with so many HPAs there."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    async with Cluster(authorization=True) as cluster:
+        for each in documents("rbac-one-namespace.yaml"):
+            cluster.apply(each)
+        for number in range(hpas):
+            head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+            meta = {"name": f"web-{number}", "namespace": "shop"}
+            metrics = [
+                {"type": "External", "external": {"metric": {"name": "x"}, "target": {"type": "Value", "value": 1}}}
+            ]
+            cluster.apply(
+                {**head, "metadata": meta, "spec": {"scaleTargetRef": target, "maxReplicas": 2, "metrics": metrics}}
+            )
+        file = await cluster.kubeconfig(folder / "kubeconfig", users.service_account("shop", "hpad"))
+        read = settings.Settings(
+            kubeconfig=str(file),
+            listen=None,
+            election=Election(enabled=True, namespace="shop"),
+            store=settings.StoreSettings(kind="cluster", namespace="shop"),
+            **told,
+        )
+        return [finding for finding in await doctor.examine(lambda: read) if finding.check == "rights"]
+
+
+@pytest.mark.parametrize("hpas", [0, 1, 128])
+async def test_the_rights_for_one_namespace_are_enough_there(tmp_path: Path, hpas: int) -> None:
+    found = await one_namespace(tmp_path, hpas, namespaces=("shop",))
+    assert [(finding.level, finding.says.partition(" all ")[0]) for finding in found] == [("ok", "hpad has")]
+
+
+async def test_the_name_that_the_role_lacks_for_more_hpas_is_said(tmp_path: Path) -> None:
+    """129 HPAs take three ConfigMaps; hpad looks for two more, of which the Role names one."""
+    (finding,) = await one_namespace(tmp_path, 129, namespaces=("shop",))
+    assert finding.level == "warning"
+    assert finding.says.startswith("may not get configmaps hpad-history-4 in namespace shop: ")
+    assert "rbac-one-namespace.yaml" in finding.do
+
+
+async def test_rights_for_one_namespace_hint_at_the_flag(tmp_path: Path) -> None:
+    (finding,) = await one_namespace(tmp_path, 0)
+    assert finding.level == "error"
+    assert finding.says.startswith("hpad's rights are for namespace shop only")
+    assert "--namespace shop" in finding.do

@@ -16,15 +16,16 @@ _AT_ONCE = 8
 
 
 class Need(NamedTuple):
-    """A right, and how bad it is not to have it."""
+    """A right, and how bad it is not to have it. `names`: the objects for which it suffices, empty for none."""
 
     right: Right
     level: str
     without: str
+    names: tuple[str, ...] = ()
 
 
-def needs(told: Settings, home: str) -> list[Need]:
-    """All that hpad would ask for; `home` is the namespace it counts as its own."""
+def needs(told: Settings, home: str, hpas: int = 0) -> list[Need]:
+    """All that hpad would ask for, with so many HPAs; `home` is the namespace it counts as its own."""
     found = [need for namespace in told.namespaces or ("",) for need in _everywhere(told, namespace)]
     election = told.election
     if election.enabled and not told.dry_run:
@@ -48,9 +49,9 @@ def needs(told: Settings, home: str) -> list[Need]:
         place = told.store.namespace or (election.namespace if election.enabled else home)
         maps = history.CONFIG_MAPS.plural
         without = "what was recommended before a restart is forgotten by it"
-        found += [
-            Need(Right(verb, "", maps, namespace=place), WARNING, without) for verb in ("get", "create", "update")
-        ]
+        written, read = history.objects(told.store.name, hpas)
+        named: tuple[tuple[str, tuple[str, ...]], ...] = (("get", read), ("create", ()), ("update", written))
+        found += [Need(Right(verb, "", maps, namespace=place), WARNING, without, names) for verb, names in named]
     if told.serving.review and told.listen is not None:
         without = "nobody is let in by his token of the cluster"
         found += [
@@ -89,22 +90,64 @@ def _everywhere(told: Settings, namespace: str) -> Iterable[Need]:
     yield need("list", "external.metrics.k8s.io", "*", NOTE, "metrics of type External from that API fail")
 
 
-async def check(client: Client, told: Settings) -> list[Finding]:
-    """A finding for each right that is missing, or one that says that none is."""
-    wanted, turns = needs(told, client.config.namespace), asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(need: Need) -> bool:
-        async with turns:
-            return await allowed(client, need.right)
-
+async def check(client: Client, told: Settings, hpas: int = 0) -> list[Finding]:
+    """A finding for each right that is missing with so many HPAs, or one that says that none is."""
+    wanted, ask = needs(told, client.config.namespace, hpas), _Asking(client)
     try:
-        answers = await asyncio.gather(*(ask(need) for need in wanted))
+        missing = [right for each in await asyncio.gather(*map(ask.missing, wanted)) for right in each]
+        confined = await _confined(ask, client, told, missing)
     except errors.ApiError as error:
         says = f"the server does not say what hpad may do: {error.message}"
         return [Finding("rights", WARNING, says, "compare the rights of hpad's user with config/rbac.yaml")]
-    missing = [need for need, has in zip(wanted, answers, strict=True) if not has]
+    if confined:
+        says = f"hpad's rights are for namespace {confined} only, but it is to look after all namespaces"
+        do = f"run it with --namespace {confined}, or grant the rights for all namespaces as config/rbac.yaml does"
+        return [Finding("rights", ERROR, says, do)]
     found = [
-        Finding("rights", need.level, f"may not {need.right}: {need.without}", "grant it as config/rbac.yaml does")
-        for need in missing
+        Finding("rights", need.level, f"may not {need.right}: {need.without}", _advice(need, told)) for need in missing
     ]
     return found or [Finding("rights", OK, f"hpad has all {len(wanted)} rights that it may need")]
+
+
+class _Asking:
+    """Asks what hpad may do, a few questions at a time."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def missing(self, need: Need) -> list[Need]:
+        """What hpad may not do of it: nothing, some objects by name, or all. Raises ApiError."""
+        if await self._may(need.right):
+            return []
+        named = [need._replace(right=need.right._replace(name=name)) for name in need.names]
+        refused = [each for each in named if not await self._may(each.right)]
+        return [need] if len(refused) == len(named) else refused
+
+    async def _may(self, right: Right) -> bool:
+        async with self._turns:
+            return await allowed(self._client, right)
+
+
+async def _confined(ask: _Asking, client: Client, told: Settings, missing: list[Need]) -> str:
+    """The namespace for which hpad has all the rights that it lacks in all of them; "" where there is none.
+
+    Looked for in the namespaces that are known: that of hpad itself, of its Lease and of its ConfigMaps.
+    """
+    lacking = [need for need in missing if not need.right.namespace]
+    if not lacking or any(need.right.namespace for need in missing):
+        return ""
+    homes = (client.config.namespace, told.election.namespace if told.election.enabled else "", told.store.namespace)
+    for home in dict.fromkeys(filter(None, homes)):
+        there = (need._replace(right=need.right._replace(namespace=home)) for need in lacking)
+        if not any(await asyncio.gather(*map(ask.missing, there))):
+            return home
+    return ""
+
+
+def _advice(need: Need, told: Settings) -> str:
+    if need.right.name and need.names:
+        return "add the name to the Role, as config/rbac-one-namespace.yaml has them"
+    if need.right.namespace or told.namespaces:
+        return "grant it as config/rbac-one-namespace.yaml does, or for all namespaces as config/rbac.yaml does"
+    return "grant it as config/rbac.yaml does, or name the namespace for which it is granted with --namespace"

@@ -6,7 +6,8 @@ import msgspec
 
 from hpad.adapter import AdapterError, Query
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
-from hpad.gather import contexts, fanout
+from hpad.clock import Clock
+from hpad.gather import contexts, direct, fanout
 from hpad.kube import cluster, codec
 from hpad.kube.client import Client
 from hpad.model import goal, selector
@@ -44,6 +45,27 @@ def questions(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]
     return list(found.values())
 
 
+async def built(told: Settings, clock: Clock) -> list[Finding]:
+    """Errors of sources that cannot be built as they are configured, or a finding that all can; nothing is asked."""
+    found = []
+    make = contexts.Contexts(clock)
+    for source in told.sources:
+        try:
+            async with direct.opened(source, make):
+                pass
+        except AdapterError as error:
+            says = f"{source.origin}: {error.message}" if source.origin else error.message
+            found.append(Finding("configuration", ERROR, says, "correct it there; `hpad check` shows the line"))
+    return found or [Finding("configuration", OK, _good(told))]
+
+
+def _good(told: Settings) -> str:
+    if not told.sources:
+        return "the settings are good"
+    names = ", ".join(source.name for source in told.sources)
+    return f"the settings are good, those of the source{'' if len(told.sources) == 1 else 's'} {names} too"
+
+
 async def check(client: Client, told: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
     """A finding for each source that cannot be built, and for each metric that was asked for."""
     asked = questions(hpas)
@@ -51,9 +73,11 @@ async def check(client: Client, told: Settings, hpas: Iterable[HorizontalPodAuto
     gatherer = fanout.Gatherer(told.sources, told.routes, contexts=make, period=told.sync_period.total_seconds())
     await gatherer.start()
     try:
+        configured = {source.name for source in told.sources}  # `built` has said what is wrong with those
         found = [
-            Finding("sources", ERROR, error.message, "correct it in the configuration under `sources`")
-            for error in gatherer.problems().values()
+            Finding("sources", ERROR, error.message, "install hpad again: one of its own adapters does not work")
+            for name, error in gatherer.problems().items()
+            if name not in configured
         ]
         for key, query in asked:
             (answer,) = await gatherer.gather(key, [query], deadline=_SECONDS)

@@ -1,0 +1,29 @@
+"""Fitting output to the terminal: lines are wrapped or cut on a terminal only, never in a pipe or a file."""
+
+import shutil
+import sys
+import textwrap
+from typing import Final
+
+NARROWEST: Final = 40
+
+
+def width() -> int | None:
+    """The columns of the terminal that standard output is; None where it is none."""
+    return max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+
+
+def wrapped(text: str, indent: int) -> str:
+    """One line, or on a terminal several, whose later ones begin under column `indent`. Words longer than a line stay
+    whole."""
+    columns = width()
+    if columns is None or len(text) <= columns:
+        return text
+    lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def cut(text: str) -> str:
+    """The text, on a terminal cut to one line of it."""
+    columns = width()
+    return text if columns is None or len(text) <= columns else f"{text[: columns - 1]}…"
