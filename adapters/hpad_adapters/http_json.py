@@ -5,6 +5,7 @@ its name, and may give values to those parameters of the URL that the operator l
 """
 
 import asyncio
+import os
 import re
 import ssl
 import urllib.parse
@@ -30,9 +31,12 @@ from hpad.adapter import (
 )
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(\*)\]")
+_TEXT = re.compile(rb'"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)', re.DOTALL)
+"""A text, up to the end of the document where it is not closed: it matches at each quote, and so takes linear time."""
 _INT64 = range(-(2**63), 2**63)
 
 Step = str | int | None
+_Stamp = tuple[int, int, int]
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,8 +74,9 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """metrics: name -> where it is.
 
     headers: sent with each request; a value may be {file: …}, which is read for each batch.
-    ca: a PEM file to trust instead of the system's; insecure: trust any certificate. max_bytes: a larger document is
-    refused. request_timeout: of one document, so that a slow one spoils its own metrics alone.
+    ca: a PEM file to trust instead of the system's, read again when it changes; insecure: trust any certificate.
+    max_bytes, max_elements: a document with more bytes, or with more values, lists and objects, is refused, which
+    spoils its own metrics alone. request_timeout: of one document, for the same reason.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"header_files": "headers: {NAME: {file: …}}"}
@@ -81,9 +86,12 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca: str = ""
     insecure: bool = False
     max_bytes: int = 1 << 20
+    max_elements: int = 50_000
     request_timeout: str = "5s"
 
     def __post_init__(self) -> None:
+        if self.max_bytes < 1 or self.max_elements < 1:
+            raise ValueError("max_bytes and max_elements are numbers of 1 or more")
         if self.seconds <= 0:
             raise ValueError(f"request_timeout: {self.request_timeout!r} is not a duration above zero")
 
@@ -107,20 +115,15 @@ class HttpJson:
         self.metrics = tuple(settings.metrics)
         self._settings = settings
         self._context = context
-        self._tls: ssl.SSLContext | bool | None = None
+        self._tls: tuple[_Stamp, ssl.SSLContext] | None = None
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Every number, or why there is none."""
         urls = [self._url(query) for query in queries]
         wanted = list(dict.fromkeys(url for url in urls if isinstance(url, str)))
-        headers = await asyncio.to_thread(self._headers)
-        documents = dict(
-            zip(wanted, await asyncio.gather(*(self._document(url, headers) for url in wanted)), strict=True)
-        )
-        return [
-            url if isinstance(url, AdapterError) else self._sample(query, documents[url])
-            for query, url in zip(queries, urls, strict=True)
-        ]
+        opened = await asyncio.to_thread(self._opened)
+        bodies = dict(zip(wanted, await asyncio.gather(*(self._fetched(url, opened) for url in wanted)), strict=True))
+        return await asyncio.to_thread(self._samples, queries, urls, bodies)
 
     def group(self, query: Query) -> str | None:
         """A document is fetched once for all the numbers in it."""
@@ -149,7 +152,8 @@ class HttpJson:
             return metric.url
         return f"{metric.url}{'&' if '?' in metric.url else '?'}{urllib.parse.urlencode(given)}"
 
-    def _headers(self) -> dict[str, str] | AdapterError:
+    def _opened(self) -> "_Opened | AdapterError":
+        """What the settings keep in files; blocks."""
         headers: dict[str, str] = {}
         for name, value in self._settings.headers.items():
             try:
@@ -162,34 +166,39 @@ class HttpJson:
         if any(character in text for text in headers.values() for character in "\r\n\0"):
             return AdapterError("headers: a value holds a line break, so that no header can carry it")
         try:
-            self._tls = self._tls if self._tls is not None else self._made_tls()
-        except (OSError, ssl.SSLError):
+            return _Opened(headers, self._trusted())
+        except OSError:  # ssl.SSLError among them
             return AdapterError(f"ca: {self._settings.ca} cannot be used")
-        return headers
 
-    def _made_tls(self) -> ssl.SSLContext | bool:
-        if self._settings.insecure:
-            return False
-        return ssl.create_default_context(cafile=self._settings.ca) if self._settings.ca else True
+    def _trusted(self) -> ssl.SSLContext | bool:
+        """What aiohttp takes as `ssl`: made anew when the CA file has changed. Raises OSError."""
+        if self._settings.insecure or not self._settings.ca:
+            return not self._settings.insecure
+        status = os.stat(self._settings.ca)
+        stamp = status.st_mtime_ns, status.st_ino, status.st_size
+        if self._tls is None or self._tls[0] != stamp:
+            self._tls = stamp, ssl.create_default_context(cafile=self._settings.ca)
+        return self._tls[1]
 
-    async def _document(self, url: str, headers: Mapping[str, str] | AdapterError) -> Any:
-        """The decoded document, or an AdapterError."""
-        if isinstance(headers, AdapterError):
-            return headers
-        where = urllib.parse.urlsplit(url)._replace(query="").geturl()
-        tls = self._tls if self._tls is not None else True
+    async def _fetched(self, url: str, opened: "_Opened | AdapterError") -> bytes | AdapterError:
+        """The document as it came."""
+        if isinstance(opened, AdapterError):
+            return opened
+        where = _where(url)
         target = yarl.URL(url, encoded=True)
         try:
             async with (
                 asyncio.timeout(self._settings.seconds),
-                self._context.http.get(target, headers=headers, ssl=tls, allow_redirects=False) as response,
+                self._context.http.get(
+                    target, headers=opened.headers, ssl=opened.trusted, allow_redirects=False
+                ) as response,
             ):
                 if response.status != 200:
                     return AdapterError(f"{where} answers {response.status}")
                 body = await self._body(response)
-            return AdapterError(f"{where} answers more than max_bytes") if body is None else msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return AdapterError(f"{where} answers no JSON")
+            if body is None:
+                return _unfit(f"{where} answers more than max_bytes ({self._settings.max_bytes})", lasting=True)
+            return body
         except TimeoutError:
             return AdapterError(f"{where} did not answer in time")
         except (aiohttp.ClientError, OSError) as error:
@@ -203,6 +212,27 @@ class HttpJson:
                 return None
         return bytes(body)
 
+    def _samples(
+        self, queries: Sequence[Query], urls: Sequence[str | AdapterError], bodies: Mapping[str, bytes | AdapterError]
+    ) -> list[Answer]:
+        """The answers; runs in a thread, for a document may hold as many numbers as there may be elements in it."""
+        documents = {url: self._decoded(url, body) for url, body in bodies.items()}
+        return [
+            url if isinstance(url, AdapterError) else self._sample(query, documents[url])
+            for query, url in zip(queries, urls, strict=True)
+        ]
+
+    def _decoded(self, url: str, body: bytes | AdapterError) -> Any:
+        """The document, or an AdapterError. Elements are counted before they are made."""
+        if isinstance(body, AdapterError):
+            return body
+        if _elements(body, self._settings.max_elements) > self._settings.max_elements:
+            return _unfit(f"{_where(url)} answers more than max_elements ({self._settings.max_elements})", lasting=True)
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _unfit(f"{_where(url)} answers no JSON")
+
     def _sample(self, query: Query, document: Any) -> Answer:
         if isinstance(document, AdapterError):
             return document
@@ -210,12 +240,41 @@ class HttpJson:
         try:
             values = tuple(_milli(value) for value in _found(document, steps(path)))
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            return AdapterError(
-                f'metric "{query.name}": there is no number at "{path}" of the document: {_reason(error)}'
-            )
+            return _unfit(f'metric "{query.name}": there is no number at "{path}" of the document: {_reason(error)}')
         if not values:
-            return AdapterError(f'metric "{query.name}": the list at "{path}" of the document is empty')
+            return _unfit(f'metric "{query.name}": the list at "{path}" of the document is empty')
         return ExternalSample(values, self._context.clock.now())
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """What each request of a batch is sent with."""
+
+    headers: dict[str, str]
+    trusted: ssl.SSLContext | bool
+
+
+def _unfit(message: str, *, lasting: bool = False) -> AdapterError:
+    """The server answered: what is wrong is this document's fault, and no other's."""
+    return AdapterError(message, lasting=lasting, alive=True)
+
+
+def _where(url: str) -> str:
+    """The address without its parameters, which an HPA's author may have given."""
+    return urllib.parse.urlsplit(url)._replace(query="").geturl()
+
+
+def _elements(body: bytes, most: int) -> int:
+    """How many values, lists and objects a JSON text holds; an empty list or object counts twice.
+
+    Each is the first in a list or object, or follows a comma. In texts these signs mean nothing; texts are left out
+    only if there are more than `most` signs, since that takes longer.
+    """
+    count = _signs(body)
+    return count if count <= most else _signs(_TEXT.sub(b"", body))
+
+
+def _signs(body: bytes) -> int:
+    return 1 + body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def steps(path: str) -> list[Step]:
@@ -254,7 +313,7 @@ def _milli(value: Any) -> int:
     """Thousandths of a JSON number, or of a number in quotes; raises ValueError, TypeError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError
-    milli = Quantity.parse(value).milli()
+    milli = value * 1000 if isinstance(value, int) else Quantity.parse(value).milli()
     if milli not in _INT64:
         raise ValueError
     return milli

@@ -1,6 +1,6 @@
 """How much waits in Redis: the length of a list or of a stream, and what a consumer group has not acknowledged.
 
-Source: Redis, "RESP protocol specification" (RESP2), commands LLEN, XLEN, XPENDING, TYPE.
+Source: Redis, commands LLEN, XLEN, XPENDING, TYPE.
 """
 
 import asyncio
@@ -15,19 +15,14 @@ from typing import Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
+from hpad_adapters import resp
+from hpad_adapters.resp import Reply, ReplyError
 
 LIST, STREAM, PENDING = "redis_list_length", "redis_stream_length", "redis_stream_pending"
 _TYPES = {LIST: "list", STREAM: "stream", PENDING: "stream"}
 _PORT = 6379
-_LONGEST = 1 << 20
-_DEEPEST = 8
-
-
-class ReplyError(Exception):
-    """What the server said instead of an answer."""
-
-
-Reply = str | int | list["Reply"] | None | ReplyError
+_MOST = (2**63 - 1) // 1000
+"""More cannot be said in thousandths of 64 bits."""
 
 
 class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,7 +71,7 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Redis:
     """External metrics of lists and streams, chosen by the selector: `key=…`, and `group=…` for what is pending.
 
-    A batch is one connection and one round trip.
+    A batch is one connection and one round trip, and its answer has a budget (`resp`).
     """
 
     serves = frozenset({EXTERNAL})
@@ -133,13 +128,17 @@ class Redis:
             if query.name == LIST or self._settings.missing_stream == "zero":
                 return ExternalSample((0,), self._clock.now())
             return AdapterError(f'{self._where}: there is no stream for "{query.selector}"', "spec")
+        if not isinstance(kind, str):
+            return AdapterError(f'{self._where}: TYPE of "{query.selector}" is answered by no type')
         if kind != _TYPES[query.name]:
             return AdapterError(
                 f'{self._where}: what "{query.selector}" names is a {kind}, no {_TYPES[query.name]}', "spec"
             )
-        number = count[0] if isinstance(count, list) and count else count
+        number = count[0] if query.name == PENDING and isinstance(count, list) and count else count
         if not isinstance(number, int):
             return AdapterError(f'{self._where}: "{query.name}" is answered by no number')
+        if not 0 <= number <= _MOST:
+            return AdapterError(f'{self._where}: "{query.name}" is answered by {number}, which is no count')
         return ExternalSample((number * 1000,), self._clock.now())
 
     async def _replies(self, commands: Sequence[Sequence[str]]) -> list[Reply]:
@@ -151,11 +150,14 @@ class Redis:
         opening.append(("SELECT", self._database))
         try:
             async with _connected(self._host, self._port, tls) as (reader, writer):
-                writer.write(b"".join(map(encoded, (*opening, *commands))))
-                replies = [await decoded(reader) for _ in (*opening, *commands)]
+                writer.write(b"".join(map(resp.encoded, (*opening, *commands))))
+                incoming = resp.Replies(reader, lambda: self._clock.sleep(0))
+                replies = [await incoming.next() for _ in (*opening, *commands)]
         except ssl.SSLCertVerificationError:
             raise AdapterError(f"{self._where}: the server's certificate is not trusted (ca)") from None
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+        except resp.ProtocolError as error:
+            raise AdapterError(f"{self._where} {error}") from None
+        except (OSError, EOFError) as error:
             raise AdapterError(f"{self._where} cannot be reached or broke off ({type(error).__name__})") from None
         for reply in replies[: len(opening)]:
             if isinstance(reply, ReplyError):
@@ -196,32 +198,6 @@ async def _connected(
         yield reader, writer
     finally:
         writer.close()
-
-
-def encoded(command: Sequence[str]) -> bytes:
-    """A command as RESP2 has it: an array of bulk strings, in which any text is safe."""
-    parts = [part.encode() for part in command]
-    return b"".join((b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)))
-
-
-async def decoded(reader: asyncio.StreamReader, depth: int = 0) -> Reply:
-    """One reply; raises EOFError where the connection ends, ValueError where it is no RESP2."""
-    line = await reader.readuntil(b"\r\n")
-    kind, text = line[:1], line[1:-2].decode("utf-8", "replace")
-    if kind == b"+":
-        return text
-    if kind == b"-":
-        return ReplyError(text)
-    if kind == b":":
-        return int(text)
-    size = int(text)
-    if kind not in (b"$", b"*") or size > _LONGEST or depth > _DEEPEST:
-        raise ValueError(f"no RESP2 reply: {kind!r}")
-    if size < 0:
-        return None
-    if kind == b"*":
-        return [await decoded(reader, depth + 1) for _ in range(size)]
-    return (await reader.readexactly(size + 2))[:-2].decode("utf-8", "replace")
 
 
 def _name(error: Exception) -> str:

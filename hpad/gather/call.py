@@ -122,7 +122,9 @@ class Caller:
             return answer
         error = answers.error(self._name, answer)
         text = self._redact(error.message)
-        bare = error if text == error.message else AdapterError(text, error.blame, lasting=error.lasting)
+        bare = error
+        if text != error.message:
+            bare = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
         bare.__traceback__ = bare.__context__ = bare.__cause__ = None
         return bare
 

@@ -257,7 +257,7 @@ class Source:
         failure = _failure(given)
         self._tally.called(now - began)
         self._observer(self.name, now - began, failure)
-        alive = any(not isinstance(answer, AdapterError) or answer.blame == "spec" for answer in given)
+        alive = any(not isinstance(answer, AdapterError) or answer.alive for answer in given)
         self._tally.failing = not alive
         self._laggards.learn(queries, given)
         if not any(isinstance(answer, call.Late) for answer in given):

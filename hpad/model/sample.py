@@ -99,13 +99,16 @@ class AdapterError(Exception):
     `blame` says whose fault it is: "spec" (the HPA asks for something impossible), "source" (the metric source failed),
     "cluster" (the API server failed) or "bug". The message appears in the HPA's condition and event: it names what was
     asked of whom, and never holds a secret. `lasting`: asking again at once is of no use (wrong credentials, say).
+    `alive`: the source works, and only this metric has no value (its document is too large, say): such an error opens
+    no circuit breaker.
     """
 
-    def __init__(self, message: str, blame: str = "source", *, lasting: bool = False) -> None:
+    def __init__(self, message: str, blame: str = "source", *, lasting: bool = False, alive: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.blame = blame
         self.lasting = lasting
+        self.alive = alive or blame == "spec"
 
     def __repr__(self) -> str:
         return f"AdapterError({self.message!r}, blame={self.blame!r})"

@@ -1,6 +1,5 @@
 """Lists and streams of a real Redis."""
 
-import asyncio
 import os
 import shutil
 import signal
@@ -18,7 +17,7 @@ import trustme
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.lab.servers import ports
-from hpad_adapters import redis
+from hpad_adapters import resp
 from hpad_adapters.redis import Redis
 
 PROGRAM = shutil.which("redis-server")
@@ -80,7 +79,7 @@ class Server:
         commands += [("XREADGROUP", "GROUP", "shop", "me", "COUNT", "3", "STREAMS", "orders", ">")]
         commands += [("XGROUP", "CREATE", "orders", "idle", "0"), ("SELECT", "1"), ("RPUSH", "jobs", "elsewhere")]
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
-            connection.sendall(b"".join(map(redis.encoded, (*commands, ("QUIT",)))))
+            connection.sendall(b"".join(map(resp.encoded, (*commands, ("QUIT",)))))
             received = b""
             while chunk := connection.recv(1 << 16):
                 received += chunk
@@ -218,22 +217,6 @@ async def test_what_cannot_be_asked_is_refused_without_a_server(name: str, selec
 async def test_nobody_listens() -> None:
     (answer,) = await ask(f"redis://127.0.0.1:{ports.free(1)[0]}", testing.external("redis_list_length", "key=a"))
     assert "cannot be reached" in message(answer)
-
-
-@pytest.mark.parametrize(
-    "said", [b"HTTP/1.1 400\r\n", b"$99999999999\r\n", b"+OK\r\n", b"*1\r\n" * 20, b":x\r\n", b"", b"+" * (1 << 17)]
-)
-async def test_a_server_that_is_no_redis(said: bytes) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        (answer,) = await ask(f"redis://127.0.0.1:{port}", testing.external("redis_list_length", "key=a"))
-    assert "broke off" in message(answer)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import yarl
 
 from hpad.adapter import AdapterError, Context
-from hpad_adapters.rabbitmq import secrets
+from hpad_adapters.rabbitmq import frames, secrets
 from hpad_adapters.rabbitmq.modes import ANY_VHOST
 from hpad_adapters.rabbitmq.oauth import Tokens
 from hpad_adapters.rabbitmq.queue import Queue, Sought
@@ -42,6 +42,7 @@ class Amqp:
         self._tokens = Tokens(settings.oauth2, context, self._tls, settings.timeout) if settings.oauth2 else None
         self._connections: dict[str, Any] = {}
         self._channels: dict[str, Any] = {}
+        self._transports: dict[str, frames.Transport] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     def __str__(self) -> str:
@@ -68,16 +69,20 @@ class Amqp:
         for name in (name for name in names if len(name.encode()) <= _LONGEST_NAME_BYTES):
             try:
                 async with asyncio.timeout(self._timeout):
-                    answer = await (await self._channel(vhost)).rpc(self._declare(queue=name, passive=True))
+                    channel = await self._channel(vhost)
+                    self._transports[vhost].allow()
+                    answer = await channel.rpc(self._declare(queue=name, passive=True))
             except self._library.exceptions.ChannelNotFoundEntity as error:
                 if _NO_QUEUE not in str(error):  # it is there, and its node is not: RabbitMQ has one code for both
                     found.append(Queue(name, vhost, state="down"))
                 continue
             except TimeoutError:
                 raise AdapterError(f"{self} did not answer within {self._timeout:g}s") from None
-            except (self._library.exceptions.AMQPError, OSError, RuntimeError) as error:
+            except AdapterError:
+                raise
+            except Exception as error:  # noqa: BLE001  # of the library, or of a frame that makes it stumble
                 raise AdapterError(
-                    f'{self} tells nothing of queue "{name}" in vhost "{vhost}": {_said(error)}'
+                    f'{self} tells nothing of queue "{name}" in vhost "{vhost}": {self._said(vhost, error)}'
                 ) from None
             found.append(Queue(name, vhost, messages_ready=answer.message_count, consumers=answer.consumer_count))
         return found
@@ -89,6 +94,7 @@ class Amqp:
             if connection is None or connection.is_closed or not connection.is_opened:
                 await self._drop(vhost)
                 connection = self._connections[vhost] = await self._connected(vhost)
+            self._transports[vhost].allow()
             channel = self._channels[vhost] = await connection.channel()
         return channel
 
@@ -98,8 +104,11 @@ class Amqp:
         for node in tuple(self._nodes):
             try:
                 connection = await self._connection(node, vhost)
-            except (self._library.exceptions.AMQPError, OSError, TimeoutError) as error:
-                errors.append(f"rabbitmq at {node} {_refusal(self._library, error, vhost)}")
+            except AdapterError:
+                raise
+            except Exception as error:  # noqa: BLE001  # of the library, or of a frame that makes it stumble
+                refused = self._transports[vhost].refused if vhost in self._transports else ""
+                errors.append(f"rabbitmq at {node} {refused or _refusal(self._library, error, vhost)}")
                 continue
             self._nodes.remove(node)
             self._nodes.insert(0, node)
@@ -113,11 +122,24 @@ class Amqp:
         secure = url.scheme == "amqps"
         options = {"server_hostname": self._settings.server_name} if secure and self._settings.server_name else {}
         tls = await self._tls.context() if secure else None
-        connection = self._library.Connection(url, context=tls, **options)
+        transport = self._transports[vhost] = frames.Transport(self._transport(secure=secure))
+        connection = self._library.Connection(url, context=tls, transport_factory=transport, **options)
         connection.vhost = vhost  # past the URL, whose path would not carry each name
         async with asyncio.timeout(self._timeout / len(self._nodes)):
             await connection.connect()
         return connection
+
+    def _transport(self, *, secure: bool) -> Any:
+        """The library's own way to connect."""
+        ways = self._library.connection
+        return ways.TLSTransportFactory() if secure else ways.TCPTransportFactory()
+
+    def _said(self, vhost: str, error: Exception) -> str:
+        """Why there is no answer on a connection that was open."""
+        transport = self._transports.get(vhost)
+        if transport is not None and transport.refused:
+            return f"it {transport.refused}"
+        return f"the connection broke off ({type(error).__name__})"
 
     async def _credentials(self) -> tuple[str, str]:
         settings = self._settings
@@ -130,6 +152,7 @@ class Amqp:
 
     async def _drop(self, vhost: str) -> None:
         self._channels.pop(vhost, None)
+        self._transports.pop(vhost, None)
         connection = self._connections.pop(vhost, None)
         if connection is not None:
             with contextlib.suppress(Exception):  # it is of no more use, however it ends
@@ -152,7 +175,3 @@ def _refusal(library: Any, error: Exception, vhost: str) -> str:
     if isinstance(error.__cause__ or error, ssl.SSLCertVerificationError):
         return "has a certificate that is not trusted: configure ca"
     return f"cannot be reached over AMQP ({type(error).__name__})"
-
-
-def _said(error: Exception) -> str:
-    return f"the connection broke off ({type(error).__name__})"

@@ -1,0 +1,191 @@
+"""A broker that is none, or a hostile one, over AMQP: what is too much is refused before it is taken."""
+
+import asyncio
+import contextlib
+import struct
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad_adapters import rabbitmq
+from hpad_adapters.rabbitmq import frames
+
+commands = pytest.importorskip("pamqp.commands", reason="needs the extra hpad[amqp]")
+marshal = pytest.importorskip("pamqp.frame").marshal
+MIB = 1 << 20
+HEARTBEAT = 8
+LARGEST_TAKEN = 8 * MIB
+"""Of memory: the library's buffers and those of the test's server; far from what the servers here offer."""
+
+
+class Broker:
+    """Goes through the opening of a connection, then sends `after` for as long as it is read.
+
+    `tuned` is the size of frames it offers; `before` is sent instead of an opening. `agreed` is what the client took.
+    """
+
+    def __init__(
+        self,
+        *,
+        tuned: int = 131072,
+        before: Callable[[], Iterator[bytes]] | None = None,
+        after: Callable[[], Iterator[bytes]] | None = None,
+    ) -> None:
+        self.agreed = 0
+        self._tuned, self._before, self._after = tuned, before, after
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, EOFError), contextlib.closing(writer):
+            await self._talk(reader, writer)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        if self._before is not None:
+            await self._send(writer, self._before())
+            return
+        await self._open(reader, writer)
+        channel, _ = await self._frame(reader)  # channel.open
+        await self._send(writer, iter([marshal(commands.Channel.OpenOk(), channel)]))
+        await self._frame(reader)  # confirm.select, which the library sends first
+        await self._send(writer, iter([marshal(commands.Confirm.SelectOk(), channel)]))
+        await self._frame(reader)  # queue.declare
+        answer = marshal(commands.Queue.DeclareOk("a", 7, 1), channel)
+        await self._send(writer, self._after() if self._after is not None else iter([answer]))
+        await reader.read()
+
+    async def _open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        start = commands.Connection.Start(0, 9, {"capabilities": {"publisher_confirms": True}}, "PLAIN", "en_US")
+        await self._send(writer, iter([marshal(start, 0)]))
+        await self._frame(reader)
+        await self._send(writer, iter([marshal(commands.Connection.Tune(2047, self._tuned, 60), 0)]))
+        _, taken = await self._frame(reader)
+        self.agreed = struct.unpack(">L", taken[6:10])[0]
+        await self._frame(reader)
+        await self._send(writer, iter([marshal(commands.Connection.OpenOk(), 0)]))
+
+    @staticmethod
+    async def _send(writer: asyncio.StreamWriter, pieces: Iterator[bytes]) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+
+    @staticmethod
+    async def _frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        """The channel and the content of the next frame that is no heartbeat."""
+        while True:
+            kind, channel, size = struct.unpack(">BHL", await reader.readexactly(7))
+            content = (await reader.readexactly(size + 1))[:-1]
+            if kind != HEARTBEAT:
+                return channel, content
+
+
+@asynccontextmanager
+async def listening(broker: Broker) -> AsyncIterator[str]:
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+    async with server:
+        yield f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def ask(url: str) -> Answer:
+    settings = rabbitmq.Settings(url=url, source="amqp", username="u", password="p", request_timeout="60s")
+    async with testing.context("mq") as context:
+        source = rabbitmq.RabbitMQ(settings, context)
+        try:
+            (answer,) = await source.answer([testing.external("queue_messages_ready", "queue=a")])
+        finally:
+            await source.aclose()
+    return answer
+
+
+async def refusal(broker: Broker) -> str:
+    """What is said of the broker, once it was asked with a bounded amount of memory."""
+    async with listening(broker) as url:
+        tracemalloc.start()
+        try:
+            answer = await ask(url)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < LARGEST_TAKEN
+    assert isinstance(answer, AdapterError)
+    assert answer.blame == "source"
+    return answer.message
+
+
+def frame(size: int, kind: int = 1, channel: int = 0) -> Callable[[], Iterator[bytes]]:
+    """A frame that claims so large a content, and the content without end."""
+
+    def pieces() -> Iterator[bytes]:
+        yield struct.pack(">BHL", kind, channel, size)
+        while True:
+            yield b"x" * MIB
+
+    return pieces
+
+
+def over_and_over(piece: bytes) -> Callable[[], Iterator[bytes]]:
+    def pieces() -> Iterator[bytes]:
+        while True:
+            yield piece * (65536 // len(piece))
+
+    return pieces
+
+
+def nested(depth: int) -> bytes:
+    """connection.start with tables in tables."""
+    table = b""
+    for _ in range(depth):
+        table = b"\x00F" + struct.pack(">L", len(table)) + table
+    content = struct.pack(">HHBB", 10, 10, 0, 9) + struct.pack(">L", len(table)) + table
+    content += struct.pack(">L5sL5s", 5, b"PLAIN", 5, b"en_US")
+    return struct.pack(">BHL", 1, 0, len(content)) + content + b"\xce"
+
+
+@pytest.mark.parametrize("size", [0xFFFFFFF0, 1 << 30, frames.FRAME_MAX - 7])
+async def test_a_frame_above_what_is_taken_before_anything_is_negotiated(size: int) -> None:
+    said = await refusal(Broker(before=frame(size)))
+    assert f"sent a frame of {size + 8} bytes, above the negotiated {frames.FRAME_MAX}" in said
+
+
+@pytest.mark.parametrize(
+    ("tuned", "agreed"),
+    [(0, frames.FRAME_MAX), (4096, 4096), (131072, frames.FRAME_MAX), (0xFFFFFFFF, frames.FRAME_MAX), (1, 4096)],
+)
+async def test_a_frame_above_the_negotiated_size_is_refused(tuned: int, agreed: int) -> None:
+    broker = Broker(tuned=tuned, after=frame(agreed - 7, channel=1))
+    assert f"sent a frame of {agreed + 1} bytes, above the negotiated {agreed}" in await refusal(broker)
+    assert broker.agreed == agreed
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        struct.pack(">BHLB", 8, 0, 0, 0xCE),
+        marshal(commands.Queue.DeclareOk("a", 7, 1), 9),
+        struct.pack(">BHL", 3, 1, 4000) + b"x" * 4000 + b"\xce",
+    ],
+    ids=["heartbeats", "answers on another channel", "content that was not asked for"],
+)
+async def test_small_frames_without_end_are_refused(piece: bytes) -> None:
+    assert await refusal(Broker(after=over_and_over(piece))) != ""
+
+
+async def test_heartbeats_instead_of_an_answer_have_an_end() -> None:
+    said = await refusal(Broker(after=over_and_over(struct.pack(">BHLB", 8, 0, 0, 0xCE))))
+    assert "sent more than 64 KiB" in said
+
+
+async def test_tables_in_tables_are_an_error_of_the_source() -> None:
+    assert "cannot be reached over AMQP" in await refusal(Broker(before=lambda: iter([nested(1300)])))
+
+
+async def test_an_ordinary_answer_is_taken_whatever_size_is_negotiated() -> None:
+    for tuned in (0, 4096, 131072):
+        async with listening(Broker(tuned=tuned)) as url:
+            answer = await ask(url)
+        assert isinstance(answer, ExternalSample)
+        assert answer.values == (7000,)
