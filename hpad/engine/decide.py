@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from hpad.engine import explain
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, View, examine
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.qualify import qualify
@@ -56,24 +57,31 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             steps.append(Step("restrain", str(self.restrained)))
         return (*steps, Step("decide", str(self)))
 
+    @property
+    def stages(self) -> tuple[explain.Stage, ...]:
+        """Every stage that had its part in the count, in order; () where metrics did not decide."""
+        if self.recommended is None or self.restrained is None:
+            return ()
+        return explain.stages(self.proposals, self.recommended, self.restrained, self.current, self.desired)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong, by its cause; None where all is well. Fallbacks in force hide no failure."""
+        if isinstance(self.verdict, Halt):
+            return None if self.verdict.kind == DISABLED else self.verdict.text
+        failing = [f"{proposal.goal.label}: {proposal.cause}" for proposal in self.proposals if proposal.error]
+        return "; ".join(failing) or ("there is no metric" if self.undecided else None)
+
     def __str__(self) -> str:
         if isinstance(self.verdict, Halt):
             return str(self.verdict)
+        moved = f"scale {self.name} from {self.current} to {self.desired}"
         if isinstance(self.verdict, Clamp):
-            return f"scale {self.name} from {self.current} to {self.desired}: {self.verdict}"
-        recommended, restrained = self.recommended, self.restrained
-        if recommended is None or recommended.leader is None or restrained is None:
-            return f"cannot decide: {recommended and recommended.error}"
-        invalid = f"; {recommended.invalid} of {len(self.proposals)} metrics invalid" if recommended.invalid else ""
-        invalid += "".join(
-            f"; {proposal.goal.label} {proposal.relief}"
-            for proposal in self.proposals
-            if proposal.relief and proposal is not recommended.leader
-        )
-        if self.scale_to is None:
-            return f"keep {self.current}: {_why_keep(recommended.leader, restrained)}{invalid}"
-        moved = f"scale {self.name} from {self.current} to {self.scale_to}"
-        return f"{moved}: {_why_move(self, recommended.leader, restrained)}{invalid}"
+            return f"{moved}: {self.verdict}"
+        if self.recommended is None or self.restrained is None or self.recommended.leader is None:
+            return f"cannot decide: {self.recommended and explain.undecided(self.proposals, self.recommended)}"
+        why = explain.joined(self.stages) + explain.beside(self.proposals, self.recommended.leader)
+        return f"keep {self.current}: {why}" if self.scale_to is None else f"{moved}: {why}"
 
 
 def decide(view: View, answers: Sequence[Sample | AdapterError]) -> Decision:
@@ -140,35 +148,3 @@ def _reason(leader: Proposal, wanted: int, current: int) -> str:
     if wanted > current:
         return f"{leader.goal.description} above target"
     return "All metrics below target" if wanted < current else ""
-
-
-def _why_move(decision: Decision, leader: Proposal, restrained: Restrained) -> str:
-    wanted, current = restrained.wanted, decision.current
-    if leader.relief:
-        why = f"{leader.goal.label} {leader.relief}"
-    elif wanted > current:
-        why = f"{leader.goal.label} above target ({leader.reading})"
-    elif wanted < current:
-        why = f"all metrics below target, {leader.goal.label} the closest ({leader.reading})"
-    else:
-        why = f"{leader.goal.label} at its target ({leader.reading})"
-    if decision.desired == wanted:
-        return why
-    if decision.desired != restrained.replicas:
-        return f"{why}; the minimum is {decision.desired}"
-    return f"{why}; {restrained}"
-
-
-def _why_keep(leader: Proposal, restrained: Restrained) -> str:
-    if restrained.is_limited:
-        return f"{restrained.wanted} wanted for {leader.goal.label} ({leader.reading}), but {restrained.limit}"
-    if restrained.stabilized != restrained.wanted:
-        return str(restrained)
-    if leader.relief:
-        return f"{leader.goal.label} {leader.relief}"
-    usage = leader.usage
-    if usage is not None and usage.cautious is not None:
-        pods = "pod" if usage.missing == 1 else "pods"
-        silent = f"{usage.missing} {pods} without a value and {usage.unready} not ready"
-        return f"{leader.goal.label} ({leader.reading}) changes nothing once {silent} are counted in"
-    return f"{leader.goal.label} at its target ({leader.reading})"

@@ -97,7 +97,7 @@ class Clamp(msgspec.Struct, frozen=True):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.reason[0].lower()}{self.reason[1:]}"
+        return f"the {'maximum' if 'above' in self.reason else 'minimum'} is {self.replicas}"
 
 
 class Proceed(msgspec.Struct, frozen=True):

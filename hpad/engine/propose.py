@@ -1,13 +1,15 @@
 """From the usage of one metric to a replica count."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import msgspec
 
 from hpad.engine.examine import View
 from hpad.engine.measure import Unmeasurable, Usage, measure
+from hpad.model import amounts
 from hpad.model.fixedwidth import MAX_INT32, ceil_int32, quotient
-from hpad.model.goal import AVERAGE_VALUE, UTILIZATION, Goal
+from hpad.model.goal import AVERAGE_VALUE, UTILIZATION, VALUE, Goal
 from hpad.model.sample import AdapterError, Sample
 from hpad.model.tunables import Gates
 
@@ -15,8 +17,10 @@ from hpad.model.tunables import Gates
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """What one metric wants. With `error` set it wants nothing, and `failure` is the error in its full length.
 
-    `unread`: the error is that there was no sample. `relief` says what stands in for it all the same, by the HPA's
-    terms (`replicas`, or nothing where `ignored`); `note` what else they made of the reading.
+    `cause` is the error without what Kubernetes puts before it. `unread`: the error is that there was no sample.
+    `relief` says what stands in for it all the same, by the HPA's terms (`replicas`, or nothing where `ignored`).
+    `tolerated`: the ratio lay within the tolerance. `measured` is the count before an activation threshold changed it
+    to `replicas` (None: none did), and `threshold` that threshold in milli-units.
     """
 
     goal: Goal
@@ -24,42 +28,50 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     error: str | None = None
     failure: str = ""
+    cause: str = ""
     unread: bool = False
     relief: str = ""
     ignored: bool = False
-    note: str = ""
+    tolerated: bool = False
+    measured: int | None = None
+    threshold: int = 0
 
     @property
     def current(self) -> str:
-        """The reading as people read it: "305%", "80", "<unknown>"."""
-        usage = self.usage
+        """The reading as people read it: "305%", "80" (a total that replicas share is not divided), "<unknown>"."""
+        usage, goal = self.usage, self.goal
         if usage is None:
             return "<unknown>"
-        if self.goal.kind == UTILIZATION:
+        if goal.kind == UTILIZATION:
             return f"{usage.percent}%"
-        value = usage.value if usage.total is None else usage.total
-        return "<unknown>" if value is None else self.goal.written(value)
+        if usage.total is not None:
+            return amounts.rounded(usage.total, 0, goal.unit)
+        return "<unknown>" if usage.value is None else amounts.rounded(usage.value, goal.amount, goal.unit)
 
     @property
     def wanted(self) -> str:
-        """The goal as people read it: "50%", "15"."""
-        return f"{self.goal.amount}%" if self.goal.kind == UTILIZATION else self.goal.written(self.goal.amount)
+        """The target as people read it: "50%", "15"."""
+        goal = self.goal
+        return f"{goal.amount}%" if goal.kind == UTILIZATION else amounts.exact(goal.amount, goal.unit)
 
     @property
     def reading(self) -> str:
-        """Reading and goal: "305% / 50%", "80 / 15 over 3 replicas" (Value), "80 / 15 per replica" (AverageValue)."""
-        usage, held = self.usage, f"{self.current} / {self.wanted}{self.note}"
-        if self.relief:
-            return self.relief
-        if usage is None or self.goal.of_pods or self.note:
-            return held
-        if usage.total is not None:
-            return f"{held} per replica"
-        return held if usage.pods is None else f"{held} over {usage.pods} replicas"
+        """Reading and target: "305% / 50%"; "80 / 15 over 3 replicas" (Value); "26.7 / 15 per replica, 80 in total"
+        (AverageValue).
+        """
+        usage, goal = self.usage, self.goal
+        if usage is not None and usage.total is not None:
+            if not usage.pods:
+                return f"{self.current} in total / {self.wanted} per replica"
+            share = amounts.rounded(Fraction(usage.total, usage.pods), goal.amount, goal.unit)
+            whole = "" if usage.pods == 1 else f", {self.current} in total"
+            return f"{share} / {self.wanted} per replica{whole}"
+        held = f"{self.current} / {self.wanted}"
+        return held if usage is None or usage.pods is None or goal.of_pods else f"{held} over {usage.pods} replicas"
 
     def __str__(self) -> str:
         if self.error is not None:
-            return f"{self.goal.label} {self.relief or 'is invalid'}: {self.error}"
+            return f"{self.goal.label} {self.relief or 'is invalid'}: {self.cause}"
         return f"{self.goal.label} wants {self.replicas} ({self.reading})"
 
 
@@ -77,19 +89,22 @@ class Tolerances(msgspec.Struct, frozen=True, gc=False):
 def propose(view: View, goal: Goal, answer: Sample | AdapterError) -> Proposal:
     """The replica count one metric wants, or why it can't tell. Never raises."""
     if goal.flaw is not None:
-        return _failed(goal, goal.flaw)
+        return _failed(goal, "", goal.flaw)
     if isinstance(answer, AdapterError):
-        return _failed(goal, goal.wording.fetch + answer.message, unread=True)
+        return _failed(goal, goal.wording.fetch, answer.message, unread=True)
     scale = view.scale
     current, status = (0, 0) if scale is None else (scale.spec.replicas, scale.status.replicas)
     try:
         usage = measure(goal, answer, view.pods, status, view.now, view.tunables)
-        replicas = _replicas(goal, usage, current, status, _tolerances(view), view.tunables.gates)
+        allowed = _tolerances(view)
+        replicas = _replicas(goal, usage, current, status, allowed, view.tunables.gates)
     except Unmeasurable as error:
-        return _failed(goal, goal.wording.measure + str(error))
+        return _failed(goal, goal.wording.measure, str(error))
     if view.tunables.gates.HPANegativeExternalSum:
         replicas = max(0, replicas)
-    return Proposal(goal=goal, replicas=replicas, usage=usage)
+    waking = goal.kind == VALUE and current == 0  # then the ratio decides alone, however close to 1 it is
+    tolerated = not waking and allowed.allow(usage.ratio if usage.cautious is None else usage.cautious)
+    return Proposal(goal=goal, replicas=replicas, usage=usage, tolerated=tolerated)
 
 
 def _tolerances(view: View) -> Tolerances:
@@ -101,8 +116,9 @@ def _tolerances(view: View) -> Tolerances:
     return Tolerances(own if down is None else down, own if up is None else up)
 
 
-def _failed(goal: Goal, error: str, *, unread: bool = False) -> Proposal:
-    return Proposal(goal=goal, replicas=0, error=error, failure=goal.wording.outer + error, unread=unread)
+def _failed(goal: Goal, before: str, cause: str, *, unread: bool = False) -> Proposal:
+    error = before + cause
+    return Proposal(goal=goal, replicas=0, error=error, failure=goal.wording.outer + error, cause=cause, unread=unread)
 
 
 def _replicas(goal: Goal, usage: Usage, current: int, status: int, allowed: Tolerances, gates: Gates) -> int:

@@ -66,10 +66,11 @@ def _activated(view: View, proposal: Proposal, threshold: int) -> Proposal:
     value = usage.value if usage.total is None else usage.total
     if value is None:
         return proposal
-    if value > threshold:
-        return proposal if proposal.replicas else msgspec.structs.replace(proposal, replicas=1)
-    note = f", not above its activation threshold {goal.written(threshold)}"
-    return msgspec.structs.replace(proposal, replicas=0, note=note)
+    wakes = value > threshold
+    replicas = (proposal.replicas or 1) if wakes else 0
+    if replicas == proposal.replicas:
+        return proposal
+    return msgspec.structs.replace(proposal, replicas=replicas, measured=proposal.replicas, threshold=threshold)
 
 
 def _heard(view: View, proposal: Proposal) -> Heard:

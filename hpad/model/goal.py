@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.model import selector as selectors
+from hpad.model.amounts import Unit
 from hpad.model.fixedwidth import MAX_INT64
 from hpad.model.hpa import (
     ContainerResourceMetricSource,
@@ -70,9 +71,18 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         """Whether pods that still start must be left out: only CPU knows the rule."""
         return self.name == "cpu" and self.type in (RESOURCE, CONTAINER_RESOURCE)
 
-    def written(self, amount: int) -> str:
-        """An amount as the metric's quantities are printed."""
-        return str(Quantity.from_milli(amount, self.format))
+    @property
+    def unit(self) -> Unit:
+        """What the metric counts, for people: bytes for memory, and where the target is given as in "64Mi"."""
+        if self.is_cpu:
+            return Unit.CORES
+        return Unit.BYTES if self.format is Format.BINARY_SI or _given_in_bytes(self.spec) else Unit.COUNT
+
+
+def _given_in_bytes(spec: MetricSpec) -> bool:
+    source = spec.external or spec.object or spec.pods
+    given = () if source is None else (source.target.value, source.target.average_value)
+    return any(quantity is not None and quantity.format is Format.BINARY_SI for quantity in given)
 
 
 def compile(spec: MetricSpec, namespace: str) -> Goal:

@@ -64,7 +64,9 @@ def test_scenario_1_an_average_shares_the_total_among_the_replicas() -> None:
     web = Workload(external("queue_messages", averageValue="15"), replicas=3, high=30, behavior=UNLIMITED)
     decision = web.reconcile(series(50, 30))
     assert decision.scale_to == 6
-    assert str(decision) == "scale web from 3 to 6: external metric queue_messages above target (80 / 15 per replica)"
+    assert str(decision) == (
+        "scale web from 3 to 6: external metric queue_messages above target (26.7 / 15 per replica, 80 in total)"
+    )
 
 
 @pytest.mark.parametrize(("percent", "wanted"), [(55, 4), (56, 5), (45, 4), (44, 4)])
@@ -144,7 +146,7 @@ def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
 def test_scenario_26_a_milli_quantity_is_a_thousandth() -> None:
     web = Workload(pods_metric("load", "10500m"), replicas=1)
     proposal = web.reconcile(used([21_000])).proposals[0]
-    assert (proposal.replicas, proposal.current, proposal.wanted) == (2, "21", "10500m")
+    assert (proposal.replicas, proposal.current, proposal.wanted) == (2, "21", "10.5")
     assert Quantity.parse("10500m") == Quantity.parse("10.5")
 
 

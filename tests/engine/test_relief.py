@@ -54,7 +54,9 @@ def test_fixed_replicas_come_after_the_failure_duration():
     assert target.fail_for(165, DOWN).scale_to is None
     decision = target.reconcile(DOWN, after=15)
     assert decision.scale_to == 7
-    assert str(decision) == ("scale web from 3 to 7: external metric queue falls back to 7 replicas, failing for 3m0s")
+    assert str(decision) == (
+        "scale web from 3 to 7: external metric queue falls back to 7 replicas, failing for 3m0s (the broker is down)"
+    )
 
 
 def test_a_fallback_hides_nothing():
@@ -138,7 +140,7 @@ def test_an_ignored_metric_lets_the_others_shrink():
     target = Agreed(QUEUE, RATE, replicas=5, annotations=annotations)
     decision = target.reconcile(DOWN, world.series(20))
     assert decision.scale_to == 2
-    assert str(decision).endswith("; external metric queue is ignored, failing for 0s")
+    assert str(decision).endswith("; external metric queue is ignored, failing for 0s (the broker is down)")
     assert Agreed(QUEUE, RATE, replicas=5, annotations={}).reconcile(DOWN, world.series(20)).scale_to is None
 
 
@@ -192,7 +194,10 @@ def test_activation_says_nothing_where_the_minimum_is_not_zero():
 
 def test_an_inactive_metric_says_why():
     decision = to_zero({terms.ACTIVATION: "queue=5"}, 2).reconcile(world.series(4))
-    assert "4 / 10, not above its activation threshold 5" in str(decision)
+    assert str(decision) == (
+        "scale web from 2 to 0: external metric queue below target (2 / 10 per replica, 4 in total); "
+        "1 wanted but 0, being not above its activation threshold 5"
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,10 @@ def test_scenario_3_a_large_deployment_stops_at_max_and_shrinks_after_five_quiet
 def test_scenario_3_seventy_percent_of_eighty_is_enough_to_shrink() -> None:
     web = Workload(resource("cpu", averageUtilization=80), replicas=29, low=10, high=29)
     assert percent(web, 71).proposals[0].replicas == 26
-    assert str(percent(web, 71)) == "keep 29: stabilized, 26 wanted but 29 recommended 15 s ago"
+    assert str(percent(web, 71)) == (
+        "keep 29: cpu below target (71% / 80%); "
+        "26 wanted but stabilized at 29 for 285 s more (until 12:05:15Z), since 29 was recommended 15 s ago"
+    )
 
 
 SCENARIO_9: dict[str, Any] = {
@@ -157,9 +160,9 @@ def test_a_longer_window_up_takes_the_lowest_wish() -> None:
 def test_the_sentence_of_a_limit_says_the_limit() -> None:
     web = Workload(external("queue", averageValue="1"), replicas=9, high=10)
     assert str(web.reconcile(series(40))) == (
-        "scale web from 9 to 10: external metric queue above target (40 / 1 per replica); "
+        "scale web from 9 to 10: external metric queue above target (4.44 / 1 per replica, 40 in total); "
         "40 wanted but the maximum is 10"
     )
     assert str(web.reconcile(series(40), after=15)) == (
-        "keep 10: 40 wanted for external metric queue (40 / 1 per replica), but the maximum is 10"
+        "keep 10: external metric queue above target (4 / 1 per replica, 40 in total); 40 wanted but the maximum is 10"
     )

@@ -195,7 +195,8 @@ def test_the_command_explains(file: Path, capsys: pytest.CaptureFixture[str]) ->
     assert called("--explain", str(file)) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "mine:",
-        "  2026-01-01T12:00:00Z scale web from 3 to 6: external metric queue above target (60 / 10 per replica)",
+        "  2026-01-01T12:00:00Z scale web from 3 to 6: "
+        "external metric queue above target (20 / 10 per replica, 60 in total)",
     ]
 
 

@@ -11,11 +11,15 @@ from hpad.model.rules import DISABLED, MIN_CHANGE, PERCENT, PODS, Behavior, Rule
 
 
 class Limited(msgspec.Struct, frozen=True, gc=False):
-    """The count after the limits; reason and message are those of the ScalingLimited condition."""
+    """The count after the limits; reason and message are those of the ScalingLimited condition.
+
+    `said` names for people the limit that changed the count; "" where none did.
+    """
 
     replicas: int
     reason: str
     message: str
+    said: str = ""
 
 
 _WITHIN: Final = ("DesiredWithinRange", "the desired count is within the acceptable range")
@@ -31,14 +35,17 @@ def limit(
     """Hold a step to what policies and bounds allow: growing to the maximum, shrinking to the minimum."""
     if wanted > current:
         reachable = max(current, _highest(behavior.up, current, history, now))
-        ceiling, reason = (reachable, _TOO_FAST_UP) if high > reachable else (high, _TOO_MANY)
-        if wanted > ceiling:
-            return Limited(ceiling, *reason)
+        if wanted > high <= reachable:
+            return _at_most(high)
+        if wanted > reachable:
+            return Limited(reachable, *_TOO_FAST_UP, f"growth is limited to {reachable}{_by(behavior.up, 'scaleUp')}")
     elif wanted < current:
         reachable = min(current, _lowest(behavior.down, current, history, now))
-        floor, reason = (reachable, _TOO_FAST_DOWN) if low < reachable else (low, _TOO_FEW)
-        if wanted < floor:
-            return Limited(floor, *reason)
+        if wanted < low >= reachable:
+            return _at_least(low)
+        if wanted < reachable:
+            said = f"shrinking is limited to {reachable}{_by(behavior.down, 'scaleDown')}"
+            return Limited(reachable, *_TOO_FAST_DOWN, said)
     return Limited(wanted, *_WITHIN)
 
 
@@ -46,9 +53,29 @@ def limit_plainly(wanted: int, current: int, low: int, high: int) -> Limited:
     """Without spec.behavior: at most twice as many, or four, and never outside the bounds."""
     reachable = float_to_int32(max(2.0 * current, 4.0))
     if wanted < low:
-        return Limited(low, *_TOO_FEW)
-    ceiling, reason = (reachable, _TOO_FAST_UP) if high > reachable else (high, _TOO_MANY)
-    return Limited(ceiling, *reason) if wanted > ceiling else Limited(wanted, *_WITHIN)
+        return _at_least(low)
+    if wanted > high <= reachable:
+        return _at_most(high)
+    if wanted > reachable:
+        said = f"growth is limited to {reachable} for now (twice as many at most, or 4)"
+        return Limited(reachable, *_TOO_FAST_UP, said)
+    return Limited(wanted, *_WITHIN)
+
+
+def _at_most(high: int) -> Limited:
+    return Limited(high, *_TOO_MANY, f"the maximum is {high}")
+
+
+def _at_least(low: int) -> Limited:
+    return Limited(low, *_TOO_FEW, f"the minimum is {low}")
+
+
+def _by(rules: Rules, direction: str) -> str:
+    """The rules of one direction as a reason."""
+    if rules.select == DISABLED:
+        return f", since {direction} is disabled"
+    joined = (" and " if rules.select == MIN_CHANGE else " or ").join(map(str, rules.policies))
+    return f" for now ({direction} policies: {joined or 'none'})"
 
 
 def _highest(rules: Rules, current: int, history: History, now: datetime) -> int:

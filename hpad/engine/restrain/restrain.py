@@ -1,5 +1,6 @@
 """Apply spec.behavior, or the older rules where there is none."""
 
+import math
 from datetime import timedelta
 from typing import Final
 
@@ -8,7 +9,7 @@ import msgspec
 from hpad.engine.examine import View
 from hpad.engine.recommend import Recommended
 from hpad.engine.restrain.limit import Limited, limit, limit_plainly
-from hpad.engine.restrain.stabilize import Stabilized, stabilize, stabilize_down
+from hpad.engine.restrain.stabilize import Held, Stabilized, stabilize, stabilize_down
 from hpad.model.history import Recommendation
 
 _READY: Final = ("ReadyForNewScale", "recommended size matches current size")
@@ -20,20 +21,17 @@ _HELD_DOWN: Final = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 )
-_IN_SHORT: Final = {
-    "TooManyReplicas": "the maximum is {}",
-    "TooFewReplicas": "the minimum is {}",
-    "ScaleUpLimit": "growth is limited to {} for now",
-    "ScaleDownLimit": "shrinking is limited to {} for now",
-}
+_A_DAY: Final = timedelta(days=1)
 
 
 class Restrained(msgspec.Struct, frozen=True, kw_only=True):
     """The count the target gets, and what held it back.
 
     `wanted` is the recommendation, `stabilized` what the windows made of it, `replicas` what the limits left.
-    `able` and `limited` are reason and message of the conditions AbleToScale and ScalingLimited; `recommendations`
-    is the history to remember.
+    `able` and `limited` are reason and message of the conditions AbleToScale and ScalingLimited, `limit` says for
+    people which limit changed the count ("": none did). `recommendations` is the history to remember. `held` is there
+    where the windows changed the count: the recommendation that holds it, given `held_for` ago; `first`: there was none
+    yet, so that the present count counts as one.
     """
 
     wanted: int
@@ -42,8 +40,10 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
     able: tuple[str, str]
     limited: tuple[str, str]
     recommendations: tuple[Recommendation, ...]
-    held_by: Recommendation | None = None
+    limit: str = ""
+    held: Held | None = None
     held_for: timedelta = timedelta(0)
+    first: bool = False
 
     @property
     def is_limited(self) -> bool:
@@ -51,17 +51,29 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
         return self.replicas != self.stabilized
 
     @property
-    def limit(self) -> str:
-        """What the limits said, in short."""
-        return _IN_SHORT.get(self.limited[0], self.limited[1]).format(self.replicas)
+    def stabilization(self) -> str:
+        """What the windows made of the count, why and for how long; "" where they changed nothing."""
+        if self.held is None:
+            return ""
+        left = max(0, math.ceil((self.held.window - self.held_for).total_seconds()))
+        since = "the present count counts as recommended at first"
+        if not self.first:
+            since = f"{self.held.by.replicas} was recommended {int(self.held_for.total_seconds())} s ago"
+        return f"stabilized at {self.stabilized} for {left} s more{_until(self.held)}, since {since}"
 
     def __str__(self) -> str:
-        if self.is_limited:
-            return f"{self.stabilized} wanted but {self.limit}"
-        if self.stabilized != self.wanted and self.held_by is not None:
-            ago = f"{self.held_for.total_seconds():.0f} s ago"
-            return f"stabilized, {self.wanted} wanted but {self.held_by.replicas} recommended {ago}"
-        return f"{self.replicas}: within all limits"
+        return "; ".join(part for part in (self.stabilization, self.limit) if part) or (
+            f"{self.replicas}: within all limits"
+        )
+
+
+def _until(held: Held) -> str:
+    """When the window lets go, in UTC; "" where there is no such date."""
+    try:
+        end = held.by.timestamp + held.window
+    except OverflowError:
+        return ""
+    return f" (until {end:%H:%M:%S}Z)" if held.window < _A_DAY else f" (until {end:%Y-%m-%dT%H:%M:%S}Z)"
 
 
 def restrain(view: View, recommended: Recommended) -> Restrained:
@@ -84,7 +96,7 @@ def restrain(view: View, recommended: Recommended) -> Restrained:
 
 
 def _restrained(view: View, wanted: int, steady: Stabilized, step: Limited, able: tuple[str, str]) -> Restrained:
-    held_by = None if steady.replicas == wanted else steady.held_by
+    held = steady.held
     return Restrained(
         wanted=wanted,
         stabilized=steady.replicas,
@@ -92,6 +104,8 @@ def _restrained(view: View, wanted: int, steady: Stabilized, step: Limited, able
         able=able,
         limited=(step.reason, step.message),
         recommendations=steady.past,
-        held_by=held_by,
-        held_for=timedelta(0) if held_by is None else view.now - held_by.timestamp,
+        limit=step.said,
+        held=held,
+        held_for=timedelta(0) if held is None else view.now - held.by.timestamp,
+        first=not view.history.recommendations,
     )

@@ -10,46 +10,66 @@ from hpad.model.rules import Behavior
 Past = tuple[Recommendation, ...]
 
 
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """The recommendation that holds the count, and for how long: it counts while it is within `window`."""
+
+    by: Recommendation
+    window: timedelta
+
+
 class Stabilized(msgspec.Struct, frozen=True, gc=False):
-    """The count after the windows, the recommendations to remember, and the one that held it back, if any."""
+    """The count after the windows, the recommendations to remember, and what holds the count back, if anything does."""
 
     replicas: int
     past: Past
-    held_by: Recommendation | None = None
+    held: Held | None = None
 
 
 def stabilize(
     wanted: int, current: int, past: Past, behavior: Behavior, downscale: timedelta, now: datetime
 ) -> Stabilized:
     """Keep the current count within the lowest recent wish to grow and the highest recent wish to shrink."""
-    rise = now - (behavior.up.window or timedelta(0))
-    fall = now - (downscale if behavior.down.window is None else behavior.down.window)
+    upward = behavior.up.window or timedelta(0)
+    downward = downscale if behavior.down.window is None else behavior.down.window
+    rise, fall = now - upward, now - downward
     low = high = wanted
-    lowest = highest = None
     stale = -1
     for index, held in enumerate(past):
         when, replicas = held.timestamp, held.replicas
         if when > rise and replicas < low:
-            low, lowest = replicas, held
+            low = replicas
         if when > fall and replicas > high:
-            high, highest = replicas, held
+            high = replicas
         if when < rise and when < fall:
             stale = index
     replicas = min(max(current, low), high)
-    held_by = lowest if wanted >= current else highest
-    return Stabilized(replicas, _remember(past, stale, Recommendation(now, wanted)), held_by)
+    kept = _remember(past, stale, Recommendation(now, wanted))
+    if replicas == wanted:
+        return Stabilized(replicas, kept)
+    return Stabilized(replicas, kept, _holding(past, replicas, wanted, upward if wanted > current else downward))
 
 
 def stabilize_down(wanted: int, past: Past, downscale: timedelta, now: datetime) -> Stabilized:
     """Without spec.behavior: take the highest recommendation of the daemon's downscale window."""
     cutoff = now - downscale
-    high, highest, stale = wanted, None, -1
+    high, stale = wanted, -1
     for index, held in enumerate(past):
         if held.timestamp < cutoff:
             stale = index
         elif held.replicas > high:
-            high, highest = held.replicas, held
-    return Stabilized(high, _remember(past, stale, Recommendation(now, wanted)), highest)
+            high = held.replicas
+    kept = _remember(past, stale, Recommendation(now, wanted))
+    return Stabilized(high, kept, None if high == wanted else _holding(past, high, wanted, downscale))
+
+
+def _holding(past: Past, replicas: int, wanted: int, window: timedelta) -> Held:
+    """The latest of the recommendations that keep the count from `wanted`: once it is out of the window, they all are.
+
+    Those are the ones as far from `wanted` as the count is, or farther.
+    """
+    grows = wanted > replicas
+    far = (held for held in past if (held.replicas <= replicas if grows else held.replicas >= replicas))
+    return Held(max(far, key=lambda held: held.timestamp), window)
 
 
 def _remember(past: Past, stale: int, latest: Recommendation) -> Past:

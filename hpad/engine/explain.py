@@ -1,0 +1,200 @@
+"""A decision in words: which stages changed the replica count, in order, from the reading to the count that is set."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from hpad.engine.propose import Proposal
+from hpad.engine.recommend import Recommended
+from hpad.engine.restrain import Restrained
+from hpad.model import amounts
+from hpad.model.goal import AVERAGE_VALUE, UTILIZATION
+
+METRIC: Final = "metric"
+FALLBACK: Final = "fallback"
+ACTIVATION: Final = "activation"
+NEGATIVE: Final = "negative"
+STABILIZATION: Final = "stabilization"
+LIMIT: Final = "limit"
+MINIMUM: Final = "minimum"
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One stage that had its part in the count: which, the count after it, and a clause that says why."""
+
+    name: str
+    replicas: int
+    text: str
+
+
+def stages(
+    proposals: Sequence[Proposal], recommended: Recommended, restrained: Restrained, current: int, desired: int
+) -> tuple[Stage, ...]:
+    """The leading metric's proposal, and every later stage that changed the count, in order.
+
+    There is a leader; the last count is `desired`.
+    """
+    leader = recommended.leader
+    if leader is None:
+        return ()
+    found = [_first(proposals, leader, current)]
+    if leader.measured is not None:
+        found.append(Stage(ACTIVATION, leader.replicas, _activation(leader)))
+    if recommended.replicas < 0:
+        found.append(Stage(NEGATIVE, 0, "less than 0 counts as 0"))
+    if restrained.held is not None:
+        found.append(Stage(STABILIZATION, restrained.stabilized, restrained.stabilization))
+    if restrained.limit:
+        found.append(Stage(LIMIT, restrained.replicas, restrained.limit))
+    if desired != restrained.replicas:
+        found.append(Stage(MINIMUM, desired, f"the minimum is {desired}"))
+    return tuple(found)
+
+
+def joined(found: Sequence[Stage]) -> str:
+    """The stages as one clause: "queue above target (40 / 1 per replica, …); 40 wanted but the maximum is 10"."""
+    first, *later = found
+    if not later:
+        return first.text
+    return f"{first.text}; {first.replicas} wanted but {'; '.join(stage.text for stage in later)}"
+
+
+def beside(proposals: Sequence[Proposal], leader: Proposal | None) -> str:
+    """What is to be known of the metrics that do not lead: failures, fallbacks and thresholds in force."""
+    told = []
+    for proposal in proposals:
+        if proposal is leader:
+            continue
+        if proposal.error is not None:
+            told.append(failure(proposal))
+        elif proposal.measured is not None:
+            told.append(f"{proposal.goal.label} wants {_activation(proposal)}")
+    return "".join(f"; {each}" for each in told)
+
+
+def undecided(proposals: Sequence[Proposal], recommended: Recommended) -> str:
+    """Why nothing moves: the metrics that fail and their causes, and what the others want in vain."""
+    failing = [proposal for proposal in proposals if proposal.error is not None]
+    if not failing:
+        return recommended.error or "no metric can be read"
+    others = [f"{proposal}, but nothing shrinks meanwhile" for proposal in proposals if proposal.error is None]
+    return "; ".join([*map(failure, failing), *others])
+
+
+def failure(proposal: Proposal) -> str:
+    """A metric that failed, the cause, and what stands in for it."""
+    label = proposal.goal.label
+    return f"{label} {proposal.relief} ({proposal.cause})" if proposal.relief else f"{label} fails: {proposal.cause}"
+
+
+def _first(proposals: Sequence[Proposal], leader: Proposal, current: int) -> Stage:
+    if leader.relief:
+        return Stage(FALLBACK, leader.replicas, failure(leader))
+    count = leader.replicas if leader.measured is None else leader.measured
+    return Stage(METRIC, count, _measured(proposals, leader, count, current))
+
+
+def _measured(proposals: Sequence[Proposal], leader: Proposal, count: int, current: int) -> str:
+    label, where = leader.goal.label, _standing(leader)
+    reading = f"({leader.reading}{_caution(leader)})"
+    if len(proposals) > 1 and all(_shrinks(proposal, current) for proposal in proposals):
+        return f"all metrics below target, {label} the closest {reading}"
+    return f"{label} {where} {reading}{_why(leader, count, current)}"
+
+
+def _shrinks(proposal: Proposal, current: int) -> bool:
+    """Whether the reading lies below its target, and so asks for fewer."""
+    fewer = proposal.error is None and not proposal.tolerated and proposal.replicas < current
+    return fewer and _ratio(proposal) < 1.0
+
+
+def _ratio(proposal: Proposal) -> float:
+    """Reading / target; without replicas to share a total there is none, and the total itself says where it lies."""
+    usage = proposal.usage
+    if usage is None or math.isnan(usage.ratio):
+        return 0.0
+    return usage.ratio
+
+
+def _standing(proposal: Proposal) -> str:
+    ratio = _ratio(proposal)
+    if ratio == 1.0:
+        return "at its target"
+    if proposal.tolerated and not _caution(proposal):
+        return "within the tolerance of its target"
+    return "above target" if ratio > 1.0 else "below target"
+
+
+def _caution(proposal: Proposal) -> str:
+    """The reading once the pods that say nothing are counted in, "" where that makes no difference."""
+    usage, goal = proposal.usage, proposal.goal
+    if usage is None or usage.cautious is None or usage.cautious == usage.ratio:
+        return ""
+    counted = Fraction(usage.cautious) * goal.amount
+    near = f"{round(counted)}%" if goal.kind == UTILIZATION else amounts.rounded(counted, goal.amount, goal.unit)
+    grows = usage.ratio > 1.0
+    silent = [(usage.missing, "without a value"), (usage.unready if grows else 0, "not ready")]
+    named = [f"{count} pod{'' if count == 1 else 's'} {what}" for count, what in silent if count]
+    return f", {near} counting {' and '.join(named)} as {'idle' if grows else 'busy'}"
+
+
+def _why(proposal: Proposal, count: int, current: int) -> str:
+    """The arithmetic, where reading and count would not go together without it."""
+    usage, ratio = proposal.usage, _ratio(proposal)
+    if usage is None:
+        return ""
+    if proposal.tolerated:
+        return _tolerated(proposal, count, current)
+    if (ratio > 1.0 and count > current) or (ratio < 1.0 and count < current):
+        return ""
+    used = usage.ratio if usage.cautious is None else usage.cautious
+    turned = (usage.ratio - 1.0) * (used - 1.0) < 0
+    needed = _needed(proposal, used, current)
+    if turned or (count == current and usage.cautious is not None and needed is not None and _up(needed[1]) != count):
+        return ": nothing changes, since those pods could turn the direction"
+    return "" if needed is None else f": {needed[0]}{_rounding(needed[1], count)}"
+
+
+def _tolerated(proposal: Proposal, count: int, current: int) -> str:
+    if count == current:
+        return ", which is within the tolerance" if _caution(proposal) else ""
+    return f" with the {count} replicas that are running"
+
+
+def _needed(proposal: Proposal, ratio: float, current: int) -> tuple[str, float] | None:
+    """How the count before rounding comes about, and that count; None where it is no number."""
+    usage, goal = proposal.usage, proposal.goal
+    if usage is None or not math.isfinite(ratio):
+        return None
+    if not goal.of_pods and goal.kind == AVERAGE_VALUE and usage.total is not None:
+        needed = usage.total / goal.amount
+        return f"{amounts.rounded(usage.total, 0, goal.unit)} / {proposal.wanted} is {_number(needed)}", needed
+    if not goal.of_pods and current == 0:
+        return f"{_number(ratio)} times the target", ratio
+    needed = ratio * (usage.pods or 0)
+    pods = "pod" if usage.pods == 1 else "pods"
+    return f"{_number(ratio)} x {usage.pods or 0} {pods} is {_number(needed)}", needed
+
+
+def _rounding(needed: float, count: int) -> str:
+    if needed == count:
+        return ""
+    return f", rounded up to {count}" if _up(needed) == count else f", counted as {count}"
+
+
+def _up(needed: float) -> int:
+    return math.ceil(needed)
+
+
+def _number(number: float) -> str:
+    """Three digits or more: as many as tell the number from the nearest whole one."""
+    return amounts.rounded(Fraction(number) * 1000, round(number) * 1000)
+
+
+def _activation(proposal: Proposal) -> str:
+    threshold = amounts.exact(proposal.threshold, proposal.goal.unit)
+    where = "above" if proposal.replicas else "not above"
+    return f"{proposal.replicas}, being {where} its activation threshold {threshold}"
