@@ -20,6 +20,7 @@ from hpad.model.key import Key
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 _REFUSED = frozenset({403, 404})
+_NO_PROGRESS = "RequestWatchProgress is disabled"  # answered with 500 where etcd is older than 3.4.31 or 3.5.13
 _NO_STREAMING = frozenset({400, 405, 422})  # what servers answer that know no streaming lists, or have them turned off
 _AT_ONCE = 64  # objects of a page that are read before others get their turn: a millisecond or two
 _REFUSALS = 3  # failures of a watch to start, until a list is tried instead
@@ -240,7 +241,7 @@ class Feed(Generic[T]):
             try:
                 return await self._stream()
             except errors.ApiError as error:
-                self._streams = error.status not in _NO_STREAMING
+                self._streams = not _offers_no_streams(error)
                 self._stumbled = True
                 if self._streams:
                     raise
@@ -323,3 +324,8 @@ class Feed(Generic[T]):
 def later(one: str, other: str | None) -> bool:
     """Whether one resourceVersion comes after another; those that are no numbers never compare."""
     return other is not None and one.isdecimal() and other.isdecimal() and int(one) > int(other)
+
+
+def _offers_no_streams(error: errors.ApiError) -> bool:
+    """Whether this answer to a streaming list says that the server has none; lists are read by pages from then on."""
+    return error.status in _NO_STREAMING or (error.status == 500 and _NO_PROGRESS in str(error))

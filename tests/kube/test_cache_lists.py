@@ -5,6 +5,7 @@ import itertools
 import json
 
 import pytest
+import structlog
 from kube.caches import HPAS, hpa, names, page, synced
 from kube.wire import QUICK, failure, hangs, line, says, streams, until
 
@@ -65,6 +66,22 @@ async def test_the_recorded_stream_is_understood(script, cache, running, recorde
     running(cache.run())
     await synced(cache)
     assert names(cache) == [events[0]["object"]["metadata"]["name"]]
+
+
+async def test_an_old_etcd_is_no_failure_but_lists_are_read_by_pages(script, cache, running):
+    """The words are those of a kube-apiserver 1.36 on etcd 3.4.23, which cannot ask a watch for its progress."""
+    told = (
+        "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"
+    )
+    script.on("GET", HPAS + "?stream", says(failure(500, "InternalError", told), 500))
+    script.on("GET", HPAS, page(hpa("a", 1)))
+    script.on("GET", HPAS + "?watch", hangs)
+    with structlog.testing.capture_logs() as said:
+        running(cache.run())
+        await synced(cache)
+    assert names(cache) == ["a"]
+    assert [entry for entry in said if entry["log_level"] == "warning"] == []
+    assert [path for _, path, _ in script.asked][:2] == [HPAS + "?stream", HPAS]
 
 
 @pytest.mark.parametrize("then", ["end", "reset"])

@@ -126,6 +126,8 @@ async def test_bookmarks_carry_an_empty_object(api: Api) -> None:
     raw = await api.client.request("GET", path, params={**query, "allowWatchBookmarks": "true"})
     (bookmark,) = [json.loads(line) for line in raw.splitlines()]
     shown = bookmark["object"]
+    if "RequestWatchProgress is disabled" in shown.get("message", ""):
+        pytest.skip("this server's etcd is older than 3.4.31, so there are no streaming lists")
     assert shown.pop("metadata")["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert shown == {
         "kind": "HorizontalPodAutoscaler",
