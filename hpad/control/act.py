@@ -5,35 +5,27 @@ from hpad.control import ownership
 from hpad.control.world import World
 from hpad.engine import settle
 from hpad.kube import errors
-from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.target import Scale
 
 ATTEMPTS = 5
 _PAUSE_SECONDS = 0.01
 
 
-async def act(
-    world: World,
-    clock: Clock,
-    hpa: HorizontalPodAutoscaler,
-    scale: Scale,
-    replicas: int,
-    owner: ownership.Owner = ownership.EVERYTHING,
-) -> settle.Outcome:
+async def act(world: World, clock: Clock, permit: ownership.Permit, scale: Scale, replicas: int) -> settle.Outcome:
     """Write the count; where somebody else wrote in between, read again and write the same count, five times in all.
 
     If it was the count that they changed, ours was decided for another one (watches may lag behind by more than a
     moment): nothing is written any more, and the next reconcile decides anew.
-    Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells. Raises NotOurs, before
-    anything is written, where the HPA is not the owner's at that moment.
+    Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells. Raises NotOurs or Edited,
+    where there is no permit any more before one of the attempts: none of those before has written anything.
     """
-    namespace, target = hpa.metadata.namespace, hpa.spec.scale_target_ref
+    namespace, target = permit.hpa.metadata.namespace, permit.hpa.spec.scale_target_ref
     attempts: list[int] = []
     decided_on = scale.spec.replicas
     try:
         while True:
             try:
-                with ownership.writing(owner, hpa.metadata.key):
+                with permit.writing():
                     attempts.append(replicas)
                     await world.write_scale(namespace, target, scale.with_replicas(replicas))
                 return settle.Outcome(attempts=tuple(attempts), error=None)

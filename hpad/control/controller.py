@@ -11,7 +11,7 @@ import structlog
 from hpad.clock import Clock
 from hpad.control.observe import Observer
 from hpad.control.overdue import Overdue
-from hpad.control.ownership import EVERYTHING, NotOurs, Owner
+from hpad.control.ownership import EVERYTHING, Edited, NotOurs, Owner
 from hpad.control.reconcile import Reconciler
 from hpad.control.slots import Slot, Slots
 from hpad.control.workqueue import DelayingQueue, ShutDown
@@ -41,6 +41,7 @@ class Ending(Enum):
     CUT = auto()
     RESTS = auto()
     NOT_OURS = auto()
+    EDITED = auto()
 
 
 class Controller:
@@ -218,6 +219,8 @@ class Controller:
             return await self._turn(key, slot)
         except NotOurs:
             return Ending.NOT_OURS
+        except Edited:  # the edit has brought another turn
+            return Ending.EDITED
         except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
             self._report_bug(key)
             return Ending.BUG
@@ -250,7 +253,8 @@ class Controller:
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._period * _DEADLINE):
-                settlement = await self._reconciler.reconcile(hpa, slot, moment)
+                current = functools.partial(self._source.get, key)
+                settlement = await self._reconciler.reconcile(hpa, slot, moment, current)
         except TimeoutError:
             self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
             self._overdue.note(key, self._period)

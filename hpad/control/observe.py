@@ -1,4 +1,4 @@
-"""When which HPA is due: at once when it is new or its spec changed, and once every period in any case.
+"""When which HPA is due: at once when it is new or was edited, and once every period in any case.
 
 The moment within the period is fixed by the HPA's key, which spreads any number of HPAs evenly and keeps each one's
 rhythm over whatever happens in between.
@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 
 from hpad.clock import Clock, Moment
-from hpad.control import rhythm
+from hpad.control import ownership, rhythm
 from hpad.control.workqueue import DelayingQueue
 from hpad.control.world import HpaSource
 from hpad.model.hpa import HorizontalPodAutoscaler
@@ -106,5 +106,5 @@ class Observer:
         elif old.metadata.uid != new.metadata.uid:
             self._gone(key)
             self._queue.add(key)
-        elif old.spec != new.spec:
+        elif not ownership.decides_alike(old, new):
             self._queue.add(key)

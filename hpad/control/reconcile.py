@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -51,6 +51,17 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     gap: timedelta = timedelta(minutes=1)
 
 
+class _Turn(NamedTuple):
+    """What one reconcile goes by.
+
+    `owed` is an earlier rescale that no status tells of yet: `view.hpa` tells of it, and its status is to be written.
+    """
+
+    view: examine.View
+    permit: ownership.Permit
+    owed: Begun | None
+
+
 class Reconciler:
     """Holds what every reconcile needs. Remembers nothing itself: the store and the claims do."""
 
@@ -87,25 +98,36 @@ class Reconciler:
         self._fallbacks = fallbacks
 
     async def reconcile(
-        self, listed: HorizontalPodAutoscaler, slot: Slot, moment: Moment | None = None
+        self,
+        listed: HorizontalPodAutoscaler,
+        slot: Slot,
+        moment: Moment | None = None,
+        current: ownership.Current | None = None,
     ) -> settle.Settlement:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
-        The slot is lent out while metrics are waited for. `moment` is that of the turn, None: this one.
-        Returns what came out; what the cluster refuses is part of that. Raises ownership.NotOurs instead of writing
-        for an HPA that is not the owner's (any more). Anything else raised is a bug (or a cancellation).
+        The slot is lent out while metrics are waited for. `moment` is that of the turn, None: this one. `current` is
+        asked before each write whether the HPA is still `listed`, None: it is.
+        Returns what came out; what the cluster refuses is part of that. Raises, instead of writing, ownership.NotOurs
+        for an HPA that is not the owner's (any more), and ownership.Edited for one that has been edited, deleted or
+        made anew since: it is to be decided again. Anything else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
-        view = await self._look(listed, moment)
+        turn = await self._look(listed, moment, current)
+        view = turn.view
         queries = self._examine(view)
         answers, asking = await self._ask(view, queries, slot)
         decision = decide.decide(view, answers)
-        outcome = await self._act(view, decision)
+        try:
+            outcome = await self._act(turn, decision)
+        except ownership.Edited:
+            self._give_up(turn, decision)
+            raise
         settlement = settle.settle(view, decision, outcome)
         if self._journal is not None:
             done = scenario.Reconciled(view, queries, answers, outcome, decision.scale_to, settlement)
             self._journal.note(done)
-        await self._publish(view, decision, outcome, settlement)
+        await self._publish(turn, decision, outcome, settlement)
         self._count(view, settlement, asking, self._clock.monotonic() - began)
         return settlement
 
@@ -130,13 +152,16 @@ class Reconciler:
         if self._journal is not None:
             self._journal.forget(key)
 
-    async def _look(self, listed: HorizontalPodAutoscaler, moment: Moment | None) -> examine.View:
+    async def _look(
+        self, listed: HorizontalPodAutoscaler, moment: Moment | None, current: ownership.Current | None
+    ) -> _Turn:
         key = listed.metadata.key
         held = self._about(listed, await self._store.recall(key))
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
         scale, failure = await self._read_scale(hpa)
-        if held.begun is not None and scale is not None and resume.carried_out(held.begun, scale.spec.replicas):
-            hpa = await self._finish(hpa, held.begun)
+        owed = self._owed(hpa, held.begun, scale)
+        if owed is not None:
+            hpa = msgspec.structs.replace(hpa, status=owed.status)
         pods = self._pods(key.namespace, scale)
         told = relief.terms_of(hpa, self._fallbacks)
         moment = moment or Moment.now(self._clock)
@@ -155,21 +180,23 @@ class Reconciler:
             terms_flaw=told.flaw,
         )
         history = resume.resumed(held, view, self._ways.gap)
-        return view if history is held.history else msgspec.structs.replace(view, history=history)
+        if history is not held.history:
+            view = msgspec.structs.replace(view, history=history)
+        return _Turn(view, ownership.Permit(self._owner, listed, current), owed)
 
-    async def _finish(self, hpa: HorizontalPodAutoscaler, begun: Begun) -> HorizontalPodAutoscaler:
-        """The HPA with the status of a rescale whose own could not be written any more, unless it has it."""
+    def _owed(self, hpa: HorizontalPodAutoscaler, begun: Begun | None, scale: Scale | None) -> Begun | None:
+        """The rescale that was begun, if it was done and the HPA's status does not tell of it.
+
+        When it last scaled, and whether it took the last replica, an HPA knows from nowhere else. The status is written
+        at the end of this reconcile, on top of that one: by then the spec may be another than the rescale came from.
+        """
+        if begun is None or scale is None or not resume.carried_out(begun, scale.spec.replicas):
+            return None
         said, due = hpa.status.last_scale_time, begun.status.last_scale_time
         if said is not None and due is not None and said >= due:
-            return hpa
-        self._log.info("the status of a rescale is made up for", hpa=str(hpa.metadata.key), scale_to=begun.to)
-        if not self._in_memory:
-            try:
-                with ownership.writing(self._owner, hpa.metadata.key):
-                    return await self._world.write_status(hpa, begun.status)
-            except errors.ApiError as error:
-                self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
-        return msgspec.structs.replace(hpa, status=begun.status)
+            return None
+        self._log.info("writing the status of an earlier rescale", hpa=str(hpa.metadata.key), scale_to=begun.to)
+        return begun
 
     async def _read_scale(self, hpa: HorizontalPodAutoscaler) -> tuple[Scale | None, errors.ApiError | None]:
         try:
@@ -201,14 +228,16 @@ class Reconciler:
             )
         return answers, self._clock.monotonic() - began
 
-    async def _act(self, view: examine.View, decision: decide.Decision) -> settle.Outcome | None:
+    async def _act(self, turn: _Turn, decision: decide.Decision) -> settle.Outcome | None:
+        view = turn.view
+        turn.permit.require()  # the metrics may have taken seconds
         if decision.scale_to is None or view.scale is None:
             return None
         withheld = self._withheld(view)
         if withheld is not None:
             return settle.Outcome(attempts=(), withheld=withheld)
         await self._begin(view, decision, decision.scale_to)
-        return await act.act(self._world, self._clock, view.hpa, view.scale, decision.scale_to, self._owner)
+        return await act.act(self._world, self._clock, turn.permit, view.scale, decision.scale_to)
 
     def _withheld(self, view: examine.View) -> Withheld | None:
         """Why nothing may be written to the target now."""
@@ -216,32 +245,46 @@ class Reconciler:
 
     async def _begin(self, view: examine.View, decision: decide.Decision, to: int) -> None:
         """Have the rescale remembered before it is written (`store.lasting` says why)."""
-        key, past = view.hpa.metadata.key, view.history
         done = settle.settle(view, decision, settle.Outcome((to,)))
+        begun = Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status)
+        self._remember(view, decision, begun)
+        await self._store.secure(view.hpa.metadata.key)
+
+    def _remember(self, view: examine.View, decision: decide.Decision, begun: Begun | None) -> None:
+        """Put the recommendation of this reconcile, from which nothing has been written yet."""
         memory = msgspec.structs.replace(
             self._memory(view.hpa),
             uid=view.hpa.metadata.uid,
             target=_target(view.hpa),
-            history=msgspec.structs.replace(done.history, scale_ups=past.scale_ups, scale_downs=past.scale_downs),
+            history=settle.remembered(view, decision, rescaled=False),
             at=view.now,
             left=view.replicas,
-            begun=Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status),
+            begun=begun,
             recalled=False,
         )
-        self._store.put(key, memory)
-        await self._store.secure(key)
+        self._store.put(view.hpa.metadata.key, memory)
+
+    def _give_up(self, turn: _Turn, decision: decide.Decision) -> None:
+        """After an edit nothing is written, and the recommendation counts all the same.
+
+        So it does in Kubernetes, which remembers it before it writes (horizontal.go: stabilizeRecommendation).
+        """
+        if turn.view.scale is not None and turn.permit.is_same:
+            self._remember(turn.view, decision, turn.owed)
+        self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.view.hpa.metadata.key))
 
     async def _publish(
         self,
-        view: examine.View,
+        turn: _Turn,
         decision: decide.Decision,
         outcome: settle.Outcome | None,
         settlement: settle.Settlement,
     ) -> None:
-        hpa = view.hpa
+        view, hpa = turn.view, turn.view.hpa
         for event in settlement.events:
             self._record(hpa, event)
-        before, writes = self._memory(hpa), settlement.status_changed and not self._in_memory
+        before = self._memory(hpa)
+        writes = (settlement.status_changed or turn.owed is not None) and not self._in_memory
         told = _told(view, decision, outcome, settlement)
         memory = msgspec.structs.replace(
             before,
@@ -253,13 +296,13 @@ class Reconciler:
         if view.scale is not None:  # else what was held before stays as it is, with the time it was held at
             moved = decision.scale_to is not None and outcome is not None and outcome.written
             left = decision.scale_to if moved else view.replicas
-            owed = writes and (moved or decision.scale_to is None)  # a rescale's status: see `_finish`
-            begun = before.begun if owed else None
+            owed = before.begun if moved else turn.owed  # until its status is written
+            begun = owed if writes else None
             memory = msgspec.structs.replace(
                 memory, history=settlement.history, at=view.now, left=left, begun=begun, recalled=False
             )
         self._store.put(hpa.metadata.key, memory)
-        if writes and await self._write_status(hpa, settlement.status) and view.scale is not None:
+        if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))
         self._say(view, decision, told, before.last or Last(view.now, ""))
 
@@ -278,11 +321,15 @@ class Reconciler:
     def _in_memory(self) -> bool:
         return not self._ways.owned or self._ways.dry_run
 
-    async def _write_status(self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus) -> bool:
-        """Whether that is done with."""
+    async def _write_status(self, turn: _Turn, status: HorizontalPodAutoscalerStatus) -> bool:
+        """Whether that is done with. After an edit it is not: the next turn, which comes at once, tells of the rescale
+        of this one, if there was any."""
+        hpa = turn.view.hpa
         try:
-            with ownership.writing(self._owner, hpa.metadata.key):
+            with turn.permit.writing():
                 await self._world.write_status(hpa, status)
+        except ownership.Edited:
+            return False
         except errors.ApiError as error:
             if error.not_found:  # deleted meanwhile: nobody is left to tell
                 return True

@@ -1,8 +1,9 @@
-"""What is not ours any more is not sent, however late that turns out."""
+"""What is not ours any more, or was edited, is not sent, however late that turns out."""
 
 import asyncio
 
 import pytest
+from control.bench import hpa
 from virtual import until
 
 from hpad.clock import SystemClock
@@ -36,9 +37,11 @@ class HandClock(SystemClock):
         await self.over.wait()
 
 
-async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_ours_any_more() -> None:
+@pytest.mark.parametrize("raised", [ownership.NotOurs, ownership.Edited])
+async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_to_be_any_more(raised: type) -> None:
     """Nor would it be after a stop of the process, which looks the same: time passes before the first byte."""
-    owner, clock = Switch(), HandClock()
+    owner, clock, web, edited = Switch(), HandClock(), hpa("web"), hpa("web", maxReplicas=3)
+    current = [web]
     async with (
         Cluster(kubelet=False, controllers=False, clock=clock) as cluster,
         clients.Client(ClusterConfig(cluster.url), SystemClock()) as client,
@@ -48,18 +51,21 @@ async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_ou
         await until(lambda: slow.hits == CONNECTIONS)
 
         async def write() -> None:
-            with ownership.writing(owner, WEB):
+            with ownership.Permit(owner, web, lambda: current[0]).writing():
                 await client.request("POST", PATH, body=MAP)
 
         writing = asyncio.create_task(write())
         await asyncio.sleep(0.1)
-        owner.on = False
+        if raised is ownership.NotOurs:
+            owner.on = False
+        else:
+            current[0] = edited
         clock.over.set()
-        with pytest.raises(ownership.NotOurs):
+        with pytest.raises(raised):
             await writing
         await asyncio.gather(*reading)
         assert cluster.log.count("create", "configmaps") == 0
-        owner.on = True
+        owner.on, current[0] = True, web
         await write()
         assert cluster.log.count("create", "configmaps") == 1
         await client.request("GET", "/api/v1/pods")
