@@ -150,7 +150,10 @@ def test_the_originals_flags_of_leader_election() -> None:
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("--leader-elect-resource-lock=endpoints", "--leader-elect-resource-lock: 'endpoints' is not one of leases"),
+        (
+            "--leader-elect-resource-lock=endpoints",
+            "--leader-elect-resource-lock: 'endpoints' was removed with Kubernetes 1.24: write leases",
+        ),
         ("--leader-elect-lease-duration=10s", "10s is not more than the renew deadline of 10s"),
         ("--leader-elect-retry-period=9s", "10s is not more than 1.2 times the retry period of 9s"),
         ("--leader-elect-lease-duration=15500ms", "15.5s is not a whole number of seconds"),
