@@ -103,7 +103,7 @@ def _judge(document: Document, args: argparse.Namespace) -> Verdict | None:
             return _without_object(document, "configuration", (FieldError(INVALID, "", _APART),))
         detail = f"an HPA has kind: {api.KIND} and apiVersion: {api.API_VERSION}"
         return _without_object(document, "", (*document.faults, required("kind", detail)))
-    return _without_object(document, "configuration", (*document.faults, *_configuration_errors(document)))
+    return _without_object(document, "configuration", (*document.faults, *configuration_errors(document)))
 
 
 def _is_configuration(value: dict[str, Any]) -> bool:
@@ -138,7 +138,7 @@ def _placed(document: Document, errors: tuple[FieldError, ...]) -> tuple[tuple[i
     return tuple((document.line_of(error.field), error) for error in errors)
 
 
-def _configuration_errors(document: Document) -> Iterator[FieldError]:
+def configuration_errors(document: Document) -> Iterator[FieldError]:
     """What is wrong with the daemon's own settings, and with those of the adapters that its sources name."""
     from hpad import settings  # here, as HPAs are checked without them
     from hpad.adapter import AdapterError

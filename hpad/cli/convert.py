@@ -1,24 +1,26 @@
-"""`hpad convert`: HPAs of any version in another, and ScaledObjects of KEDA as HPAs and sources."""
+"""`hpad convert`: HPAs of any version in another, and what KEDA and prometheus-adapter have as HPAs and settings."""
 
 import argparse
 import dataclasses
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-import msgspec
-import yaml
-
-from hpad.cli import inputs
-from hpad.manifests import hpas
+from hpad.cli import inputs, written
+from hpad.manifests import adapter_rules, hpas
 from hpad.manifests.documents import Document
-from hpad.manifests.hpas import Loaded
-from hpad.manifests.keda import configuration, scaledobject
-from hpad.manifests.keda.found import Wrong
+from hpad.manifests.keda import configuration, others, scaledobject
+from hpad.manifests.keda.fields import Wrong
+from hpad.manifests.keda.found import Note
 from hpad.manifests.keda.scaledobject import Converted
-from hpad.model import conversion
+from hpad.model import conversion, defaults
 from hpad.model import hpa as api
 from hpad.model.fields import FieldError
 from hpad.model.hpa import HorizontalPodAutoscaler
+
+LOSSY: int = 3
+"""The exit status where something is lost."""
 
 _EPILOG = """\
 examples:
@@ -27,105 +29,185 @@ examples:
   hpad convert -o json hpas.jsonl         one object a line
   kubectl get hpa -A -o yaml | hpad convert -
 
-  hpad convert scaledobject.yaml          KEDA: an HPA, then the sources that hpad's configuration needs for it
+  hpad convert scaledobject.yaml          KEDA: an HPA, then the settings that hpad needs for it
+  kubectl get scaledobjects -A -o yaml | hpad convert --out new -
+                                          new/hpas/NAMESPACE.NAME.yaml for each HPA, and new/hpad.yaml
+  hpad convert --out new rules.yaml       the configuration of prometheus-adapter, a file or its ConfigMap
 
-Of a ScaledObject the triggers rabbitmq, prometheus, cpu, memory and cron are carried over; standard error names what is
-not. The last document is then a piece of hpad.yaml. Otherwise nothing is filled in but the CPU goal of 80 %
-that an autoscaling/v1 object without any metric stands for. A document with errors in its form is reported on standard
-error and left out; the exit status is then 1. `hpad check` says whether the result is valid.
+Of a ScaledObject the triggers rabbitmq, prometheus, redis, redis-streams, cpu, memory and cron are carried over. What
+is lost or changed is named on standard error, with file, line, object and field. A paused ScaledObject becomes no HPA,
+which would scale at once. Passwords are never copied. Nothing is filled in but the CPU goal of 80 % that an
+autoscaling/v1 object without any metric stands for, and, for --to v1, the rules of a behavior, which v1 has no
+defaults for.
+
+What is written was validated: HPAs as the API server of Kubernetes 1.36 validates them (with the feature gate
+HPAScaleToZero, for minReplicas 0), settings as `hpad check` does.
+
+exit status: 0 all is carried over, 1 a document has errors and is left out, 3 something is lost (triggers, formulas,
+ScaledJobs, TriggerAuthentications, old groups, …), which --lossy accepts
 """
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "convert",
-        help="rewrite HPA manifests in autoscaling/v2 (or v1)",
-        description="Rewrite HPA manifests in autoscaling/v2, or v1.",
+        help="rewrite HPAs in autoscaling/v2 (or v1), and objects of KEDA as HPAs and settings",
+        description="Rewrite HPA manifests in autoscaling/v2, or v1, and objects of KEDA as HPAs and settings of hpad.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="yaml (default) or json")
     parser.add_argument("--to", choices=("v1", "v2"), default="v2", help="the version to write (default: v2)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write DIR/hpas/NAMESPACE.NAME.yaml and DIR/hpad.yaml, not stdout"
+    )
+    parser.add_argument("--lossy", action="store_true", help="exit status 0, not 3, where something is lost")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    wrong = skipped = written = 0
-    converted: list[Converted] = []
+    output = written.Output(args.output) if args.out is None else written.Folder(args.out, args.output)
+    work = _Work(args.to, output)
     for document in inputs.read(args.files):
-        scaled = scaledobject.is_scaled_object(document.value)
-        if document.parsed and isinstance(document.value, dict) and not scaled and not hpas.is_hpa(document.value):
-            skipped += 1
-            continue
-        loaded = _from_keda(document, converted) if scaled else _loaded(document)
-        if loaded.hpa is None or loaded.errors:
-            wrong += 1
-            _complain(document, loaded)
-            continue
-        built = hpas.with_whole_metadata(_built(loaded.hpa, args.to), loaded.document)
-        print(_json(built) if args.output == "json" else _yaml(built, document, first=not written), end="")
-        written += 1
-    _print_configuration(converted, args.output)
-    if skipped:
-        print(f"hpad: skipped {skipped} document{'' if skipped == 1 else 's'} of other kinds", file=sys.stderr)
-    return 1 if wrong else 0
+        work.take(document)
+    work.wrong += not output.settings(work.configuration())
+    work.wrong += not output.finish()
+    if work.skipped:
+        print(
+            f"hpad: skipped {work.skipped} document{'' if work.skipped == 1 else 's'} of other kinds", file=sys.stderr
+        )
+    if work.lost and not args.lossy:
+        print("hpad: something is lost, see above: exit status 3, unless --lossy accepts that", file=sys.stderr)
+    return 1 if work.wrong else LOSSY if work.lost and not args.lossy else 0
 
 
-def _from_keda(document: Document, converted: list[Converted]) -> Loaded:
-    """The HPA of a ScaledObject; what it needs beside is added to `converted`, and what is left behind is told."""
-    try:
-        found = scaledobject.convert(document.value)
-    except Wrong as wrong:
-        return Loaded(document, None, (*document.faults, wrong.error), *hpas.identity(document))
-    loaded = hpas.convert(dataclasses.replace(document, value=found.hpa))
-    if loaded.hpa is not None and not loaded.errors:
-        converted.append(found)
-        for note in found.notes:
-            place = inputs.place(document, document.line_of(note.field))
-            print(f"{place}: {scaledobject.KIND} {loaded.namespace}/{loaded.name}: {note}", file=sys.stderr)
-    return loaded
+@dataclasses.dataclass
+class _Work:
+    """Takes one document after the other; counts those with errors, those skipped, and what is lost."""
+
+    version: str
+    output: written.Output
+    wrong: int = 0
+    skipped: int = 0
+    lost: int = 0
+    converted: list[Converted] = dataclasses.field(default_factory=list)
+    rules: list[adapter_rules.Rules] = dataclasses.field(default_factory=list)
+    names: set[str] = dataclasses.field(default_factory=set)
+
+    def take(self, document: Document) -> None:
+        value = document.value
+        if not isinstance(value, dict):
+            self._complain(document, "", document.faults or (hpas.not_an_object(document),))
+        elif scaledobject.is_scaled_object(value):
+            self._scaled_object(document)
+        elif others.is_other(value):
+            self._tell(document, others.identity(value), others.notes(value))
+        elif hpas.is_hpa(value):
+            self._hpa(document)
+        elif rules := adapter_rules.find(value):
+            self._rules(document, rules)
+        else:
+            self.skipped += 1
+
+    def configuration(self) -> dict[str, Any]:
+        """The settings that the converted objects need, in one; empty where they need none."""
+        needed = configuration.document(self.converted)
+        sources = needed.get("sources", {})
+        for index, rules in enumerate(self.rules, start=1):
+            sources["prometheus-adapter" if index == 1 else f"prometheus-adapter-{index}"] = adapter_rules.source(rules)
+        return {**needed, "sources": sources} if sources else needed
+
+    def _hpa(self, document: Document) -> None:
+        loaded = hpas.load(document, scale_to_zero=True)
+        if loaded.errors:
+            self._complain(document, str(loaded), loaded.errors)
+            return
+        hpa = hpas.convert(document).hpa
+        assert hpa is not None  # what loads can be read
+        if note := _old_group(hpa):
+            self._tell(document, str(loaded), [note])
+        self._write(hpa, document)
+
+    def _scaled_object(self, document: Document) -> None:
+        subject = others.identity(document.value)
+        if document.faults:
+            self._complain(document, subject, document.faults)
+            return
+        try:
+            found = scaledobject.convert(document.value, self.names)
+        except Wrong as wrong:
+            self._complain(document, subject, [wrong.error])
+            return
+        if found.hpa is None:
+            self._tell(document, subject, found.notes)
+            return
+        made = dataclasses.replace(document, value=found.hpa, node=None)
+        loaded = hpas.load(made, scale_to_zero=True)
+        errors = [
+            *map(_of_scaled_object, loaded.errors),
+            *written.flaws(configuration.document([found]), found.sources),
+        ]
+        if errors:
+            self._complain(document, subject, errors)
+            return
+        self._tell(document, subject, found.notes)
+        self.converted.append(found)
+        hpa = hpas.convert(made).hpa
+        assert hpa is not None
+        if note := _old_group(hpa):
+            self._tell(document, subject, [note])
+        self._write(hpa, made)
+
+    def _rules(self, document: Document, rules: list[adapter_rules.Rules]) -> None:
+        subject = others.identity(document.value) if "kind" in document.value else "prometheus-adapter"
+        notes = [Note(field, "is not carried over") for field in adapter_rules.lost(document.value, rules)]
+        for each in rules:
+            if errors := written.flaws({"sources": {"prometheus-adapter": adapter_rules.source(each)}}, ()):
+                self._complain(document, subject, errors)
+                continue
+            self.rules.append(each)
+            field = each.field or next(iter(each.content))
+            notes.append(
+                Note(field, f"write the address of Prometheus into the source: url {adapter_rules.UNKNOWN_URL}", False)
+            )
+            if "resourceRules" in each.content:
+                notes.append(
+                    Note(
+                        field, "resourceRules answer once a match or a route sends cpu and memory to the source", False
+                    )
+                )
+        self._tell(document, subject, notes)
+
+    def _write(self, hpa: HorizontalPodAutoscaler, document: Document) -> None:
+        wanted = conversion.to_v1(defaults.with_behavior(hpa)) if self.version == "v1" else hpa
+        built: dict[str, Any] = api.to_builtins(wanted)
+        problem = self.output.hpa(hpas.with_whole_metadata(built, document), document)
+        if problem is not None:
+            self._complain(document, f"{api.KIND} {hpa.metadata.namespace}/{hpa.metadata.name}", [problem])
+
+    def _tell(self, document: Document, subject: str, notes: Iterable[Note]) -> None:
+        placed = sorted(((document.line_of(note.field), note) for note in notes), key=lambda pair: pair[0])
+        for line, note in placed:
+            self.lost += note.lost
+            print(f"{inputs.place(document, line)}: {subject}: {note}", file=sys.stderr)
+
+    def _complain(self, document: Document, subject: str, errors: Iterable[FieldError]) -> None:
+        self.wrong += 1
+        for error in errors:
+            place = inputs.place(document, document.line_of(error.field))
+            print(f"{place}: {f'{subject}: ' if subject else ''}{error.message}", file=sys.stderr)
 
 
-def _print_configuration(converted: list[Converted], output: str) -> None:
-    """The piece of hpad.yaml that the converted ScaledObjects need, all in one."""
-    needed = configuration.document(converted)
-    if not needed:
-        return
-    if output == "json":
-        print(_json(needed), end="")
-        return
-    text = yaml.dump(needed, Dumper=yaml.CSafeDumper, sort_keys=False, width=120, allow_unicode=True)
-    print(f"---\n# for hpad's configuration, hpad.yaml\n{text}", end="")
+def _of_scaled_object(error: FieldError) -> FieldError:
+    """An error of the HPA that a ScaledObject becomes, with the field that the value comes from."""
+    return FieldError(error.type, scaledobject.origin(error.field), f"of the HPA: {error.message}")
 
 
-def _loaded(document: Document) -> Loaded:
-    if hpas.is_hpa(document.value):
-        return hpas.convert(document)
-    errors: tuple[FieldError, ...] = document.faults or (hpas.not_an_object(document),)
-    return Loaded(document, None, errors, hpas.DEFAULT_NAMESPACE, "")
-
-
-def _complain(document: Document, loaded: Loaded) -> None:
-    subject = f"{loaded}: " if hpas.is_hpa(document.value) else ""
-    if scaledobject.is_scaled_object(document.value):
-        subject = f"{scaledobject.KIND} {loaded.namespace}/{loaded.name or '?'}: "
-    for error in loaded.errors:
-        place = inputs.place(document, document.line_of(error.field))
-        print(f"{place}: {subject}{error.message}", file=sys.stderr)
-
-
-def _built(hpa: HorizontalPodAutoscaler, version: str) -> dict[str, Any]:
-    built: dict[str, Any] = api.to_builtins(conversion.to_v1(hpa) if version == "v1" else hpa)
-    return built
-
-
-def _json(built: dict[str, Any]) -> str:
-    return msgspec.json.encode(built).decode() + "\n"
-
-
-def _yaml(built: dict[str, Any], document: Document, *, first: bool) -> str:
-    """A manifest as people write them: apiVersion first, and no status unless there was one."""
-    parts = ["apiVersion", "kind", "metadata", "spec", *(["status"] if document.value.get("status") else [])]
-    text = yaml.dump({part: built[part] for part in parts}, Dumper=yaml.CSafeDumper, sort_keys=False, width=120)
-    return text if first else f"---\n{text}"
+def _old_group(hpa: HorizontalPodAutoscaler) -> Note | None:
+    """Deployments and ReplicaSets of the group `extensions` have not been served since Kubernetes 1.16."""
+    target = hpa.spec.scale_target_ref
+    if (target.api_version or "").partition("/")[0] != "extensions":
+        return None
+    text = f'{target.api_version} is not served since Kubernetes 1.16, and is left as it is: write "apps/v1"'
+    return Note("spec.scaleTargetRef.apiVersion", text, lost=False)

@@ -16,7 +16,7 @@ from hpad.manifests import yamlish
 from hpad.model.fields import INVALID, FieldError, duplicate
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
-LISTS: Final = ("List", "HorizontalPodAutoscalerList")
+LISTS: Final = ("List", "HorizontalPodAutoscalerList", "ScaledObjectList")
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,18 @@ SCALE_DOWN: Final = HPAScalingRules(select_policy="Max", policies=(HPAScalingPol
 
 def defaulted(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """The HPA with everything filled in that autoscaling/v2 fills in; a second time changes nothing."""
-    filled = with_minimum_and_metrics(hpa)
-    if filled.spec.behavior is None:
-        return filled
+    return with_behavior(with_minimum_and_metrics(hpa))
+
+
+def with_behavior(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Only the rules of a behavior filled in, if there is one: versions without defaults for them need them written."""
+    if hpa.spec.behavior is None:
+        return hpa
     behavior = api.HorizontalPodAutoscalerBehavior(
-        scale_up=_rules(filled.spec.behavior.scale_up, SCALE_UP),
-        scale_down=_rules(filled.spec.behavior.scale_down, SCALE_DOWN),
+        scale_up=_rules(hpa.spec.behavior.scale_up, SCALE_UP),
+        scale_down=_rules(hpa.spec.behavior.scale_down, SCALE_DOWN),
     )
-    spec = msgspec.structs.replace(filled.spec, behavior=behavior)
-    return msgspec.structs.replace(filled, spec=spec)
+    return msgspec.structs.replace(hpa, spec=msgspec.structs.replace(hpa.spec, behavior=behavior))
 
 
 def with_minimum_and_metrics(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:

@@ -18,7 +18,7 @@ from hpad.lab import replay
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import configuration as keda_configuration
 from hpad.manifests.keda import scaledobject
-from hpad.manifests.keda.found import Wrong
+from hpad.manifests.keda.fields import Wrong
 from hpad.model import conversion, decode, defaults, duration, names, selector, terms, validation
 from hpad.model import hpa as api
 from hpad.model.fields import FieldError
@@ -131,6 +131,9 @@ def scaled_object(data: bytes) -> None:
     with contextlib.suppress(Wrong):
         converted = scaledobject.convert(value)
         assert all(note.field and note.text for note in converted.notes)
+        if converted.hpa is None:
+            assert any(note.lost for note in converted.notes)
+            return
         reading = decode.read(converted.hpa)
         assert reading.hpa is not None or reading.errors
         json.dumps([converted.hpa, keda_configuration.document([converted])])

@@ -92,6 +92,12 @@ SCALED_OBJECTS = (
         pollingInterval=10, minReplicaCount=0, maxReplicaCount=7, fallback={"failureThreshold": 3, "replicas": 6},
     ),
     _scaled("prometheus", {"serverAddress": "http://p:9090", "query": "sum(x)", "threshold": "1.5", "metricName": "m"}),
+    _scaled(
+        "redis-streams",
+        {"address": "r:6379", "stream": "orders", "consumerGroup": "g", "pendingEntriesCount": "5"},
+        advanced={"scalingModifiers": {"formula": "a", "target": "1"}}, idleReplicaCount=0,
+    ),
+    _scaled("redis", {"host": "r", "port": "7", "listName": "jobs:mail", "enableTLS": "true", "passwordFromEnv": "P"}),
     _scaled("cron", {"timezone": "Europe/Berlin", "start": "0 8 * * *", "end": "0 18 * * 1-5", "desiredReplicas": "9"}),
     _scaled(
         "cpu", {"value": "60"}, minReplicaCount=1,

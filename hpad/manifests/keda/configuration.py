@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from hpad.manifests.keda.found import Source
+from hpad.manifests.keda.found import EXTERNAL, Source
 from hpad.manifests.keda.scaledobject import Converted
 
-_OWN = ("namespaces", "match", "metrics")
+_OWN = ("namespaces", "match", "metrics", "keys")
 
 
 def document(converted: Iterable[Converted]) -> dict[str, Any]:
@@ -16,13 +16,21 @@ def document(converted: Iterable[Converted]) -> dict[str, Any]:
     for each in converted:
         scale_to_zero |= each.scale_to_zero
         for source in each.sources:
-            settings = _settings_of(made, source)
-            settings["metrics"][source.metric] = dict(source.query)
-            settings["match"]["metrics"].append(source.metric)
-            if each.namespace not in settings["namespaces"]:
-                settings["namespaces"].append(each.namespace)
+            _add(_settings_of(made, source), source, each.namespace)
     found: dict[str, Any] = {"feature_gates": {"HPAScaleToZero": True}} if scale_to_zero else {}
     return {**found, "sources": made} if made else found
+
+
+def _add(settings: dict[str, Any], source: Source, namespace: str) -> None:
+    if source.selector:
+        match = {"types": [EXTERNAL], "metrics": [source.metric], "labels": dict(source.selector)}
+        settings.setdefault("match", []).append(match)
+    else:
+        names = settings.setdefault("match", {"types": [EXTERNAL], "metrics": []})["metrics"]
+        names.append(source.metric)
+    settings.setdefault(source.section, {})[source.entry] = source.query
+    if namespace not in settings["namespaces"]:
+        settings["namespaces"].append(namespace)
 
 
 def _settings_of(made: dict[str, dict[str, Any]], source: Source) -> dict[str, Any]:
@@ -37,5 +45,5 @@ def _settings_of(made: dict[str, dict[str, Any]], source: Source) -> dict[str, A
             return known
         number += 1
         name = f"{stem}-{number}"
-    made[name] = {**wanted, "namespaces": [], "match": {"types": ["External"], "metrics": []}, "metrics": {}}
+    made[name] = {**wanted, "namespaces": []}
     return made[name]

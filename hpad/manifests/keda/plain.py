@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hpad.manifests.keda.found import Found, Source, Trigger, Wrong
+from hpad.manifests.keda.fields import Wrong
+from hpad.manifests.keda.found import Found, Source, Trigger
 from hpad.model.fields import invalid
 
 _UTILIZATION, _AVERAGE = "Utilization", "AverageValue"
@@ -10,7 +11,8 @@ _UTILIZATION, _AVERAGE = "Utilization", "AverageValue"
 
 def resource(trigger: Trigger, found: Found) -> None:
     """Add a Resource metric, or with `containerName` a ContainerResource metric; raises Wrong."""
-    kind = trigger.metric_type or trigger.metadata.get("type", "")
+    older = trigger.metadata.text("type")
+    kind = trigger.metric_type or older
     value = trigger.needed("value")
     target: dict[str, Any]
     if kind == _UTILIZATION:
@@ -18,16 +20,17 @@ def resource(trigger: Trigger, found: Found) -> None:
             raise Wrong(invalid(trigger.field("value"), value, "must be a whole number of percent"))
         target = {"type": kind, "averageUtilization": int(value)}
     elif kind == _AVERAGE:
-        target = {"type": kind, "averageValue": trigger.number("value", value)}
+        target = {"type": kind, "averageValue": trigger.number("value")}
     else:
         raise Wrong(invalid(f"{trigger.path}.metricType", kind, f"must be {_UTILIZATION} or {_AVERAGE}"))
-    container = trigger.metadata.get("containerName")
+    container = trigger.metadata.text("containerName")
     if container:
         measured = {"name": trigger.type, "container": container, "target": target}
         found.metrics.append({"type": "ContainerResource", "containerResource": measured})
     else:
         found.metrics.append({"type": "Resource", "resource": {"name": trigger.type, "target": target}})
-    trigger.leftover(found, frozenset({"type", "value", "containerName"}))
+    if older and older != kind:
+        found.note(trigger.field("type"), "is left out: metricType says otherwise, and counts")
 
 
 def cron(trigger: Trigger, found: Found) -> None:
@@ -36,6 +39,6 @@ def cron(trigger: Trigger, found: Found) -> None:
     if not (replicas.isascii() and replicas.isdigit()):
         raise Wrong(invalid(trigger.field("desiredReplicas"), replicas, "must be a whole number"))
     window = {name: trigger.needed(name) for name in ("timezone", "start", "end")}
-    found.sources.append(Source("cron", "", {}, trigger.metric, {**window, "replicas": int(replicas)}))
-    trigger.external(found, "1", None)
-    trigger.leftover(found, frozenset({*window, "desiredReplicas"}))
+    query = {**window, "replicas": int(replicas)}
+    source = Source(path=trigger.path, adapter="cron", entry=trigger.metric, query=query, metric=trigger.metric)
+    trigger.external(found, source, "1")

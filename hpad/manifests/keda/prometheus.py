@@ -1,17 +1,14 @@
 """KEDA's trigger `prometheus` as a query of hpad's adapter of that name."""
 
 import urllib.parse
-from typing import Any
+from typing import Any, Final
 
-from hpad.manifests.keda.found import Found, Source, Trigger, Wrong
+from hpad.manifests.keda.fields import Wrong
+from hpad.manifests.keda.found import Found, Source, Trigger
 from hpad.model.fields import invalid
 
-_ADAPTER = "prometheus"
-_KNOWN = frozenset({
-    "serverAddress", "query", "threshold", "activationThreshold", "namespace", "queryParameters", "customHeaders",
-    "ignoreNullValues", "unsafeSsl", "timeout", "authModes", "metricName",
-})  # fmt: skip
-_CREDENTIALS = {
+_ADAPTER: Final = "prometheus"
+_CREDENTIALS: Final = {
     "bearer": "bearer_token_file",
     "basic": "username and password_file",
     "tls": "cert and key",
@@ -21,14 +18,12 @@ _CREDENTIALS = {
 
 def convert(trigger: Trigger, found: Found) -> None:
     """Add the metric and its source to what is found; raises Wrong."""
-    threshold = trigger.number("threshold", trigger.needed("threshold"))
-    activation = trigger.metadata.get("activationThreshold")
-    if activation is not None:
-        trigger.number("activationThreshold", activation)
+    trigger.needed("threshold")
+    threshold, activation = trigger.number("threshold"), trigger.number("activationThreshold")
     query: dict[str, Any] = {"query": trigger.needed("query"), "types": ["External"]}
     if "<<" in query["query"]:
         raise Wrong(invalid(trigger.field("query"), "<<", "must hold no <<, where hpad's variables begin"))
-    if trigger.flag("ignoreNullValues"):
+    if trigger.metadata.truth("ignoreNullValues"):
         query["empty"] = "zero"
     elif "ignoreNullValues" not in trigger.metadata:
         found.note(
@@ -37,9 +32,12 @@ def convert(trigger: Trigger, found: Found) -> None:
             "replicas: write empty: zero if zero is meant",
         )
     settings, host = _connection(trigger, found)
-    found.sources.append(Source(_ADAPTER, host, settings, trigger.metric, query))
-    trigger.external(found, threshold, activation)
-    trigger.leftover(found, _KNOWN)
+    trigger.needless(found, {"metricName": "KEDA gives it no meaning any more"})
+    name = trigger.metric
+    source = Source(
+        path=trigger.path, adapter=_ADAPTER, host=host, settings=settings, entry=name, query=query, metric=name
+    )
+    trigger.external(found, source, threshold, activation)
 
 
 def _connection(trigger: Trigger, found: Found) -> tuple[dict[str, Any], str]:
@@ -47,32 +45,34 @@ def _connection(trigger: Trigger, found: Found) -> tuple[dict[str, Any], str]:
     address = trigger.needed("serverAddress")
     try:
         parts = urllib.parse.urlsplit(address)
-        host = parts.hostname
+        host, user = parts.hostname, urllib.parse.unquote(parts.username or "")
     except ValueError:
-        parts, host = urllib.parse.urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or parts.query:
-        raise Wrong(invalid(trigger.field("serverAddress"), "…", "must be a URL of http or https, nothing else"))
-    settings: dict[str, Any] = {"url": address.rstrip("/")}
-    params = _pairs(trigger, "queryParameters")
-    if given.get("namespace"):
-        params["namespace"] = given["namespace"]
+        parts, host, user = urllib.parse.urlsplit(""), None, ""
+    if parts.scheme not in ("http", "https") or not host or parts.fragment:
+        raise Wrong(invalid(trigger.field("serverAddress"), "…", "must be a URL of http or https"))
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
+    settings: dict[str, Any] = {"url": urllib.parse.urlunsplit(bare).rstrip("/")}
+    settings |= trigger.user(found, "serverAddress", user, host)
+    params = dict(urllib.parse.parse_qsl(parts.query)) | _pairs(trigger, "queryParameters")
+    if namespace := given.text("namespace"):
+        params["namespace"] = namespace
     headers = _pairs(trigger, "customHeaders")
+    if tenant := given.text("cortexOrgID"):
+        headers.setdefault("X-Scope-OrgID", tenant)
     settings |= {name: value for name, value in (("params", params), ("headers", headers)) if value}
-    if trigger.flag("unsafeSsl"):
+    if given.truth("unsafeSsl"):
         settings["insecure"] = True
     if timeout := trigger.milliseconds("timeout"):
         settings["query_timeout"] = timeout
-    for mode in filter(None, (part.strip() for part in given.get("authModes", "").split(","))):
-        found.note(
-            trigger.field("authModes"), f"write into the source, for {mode}: {_CREDENTIALS.get(mode, 'headers')}"
-        )
+    for mode in filter(None, (part.strip() for part in given.text("authModes").split(","))):
+        instead = _CREDENTIALS.get(mode, "headers")
+        found.lose(trigger.field("authModes"), f"{mode} is not carried over: write {instead} into the source")
     return settings, host
 
 
 def _pairs(trigger: Trigger, name: str) -> dict[str, str]:
     """`a=b,c=d`; raises Wrong, without the text, which may hold a secret."""
-    text = trigger.metadata.get(name, "")
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    pairs = [part.partition("=") for part in trigger.metadata.text(name).split(",") if part.strip()]
     if any(not equals or not key.strip() for key, equals, _ in pairs):
         raise Wrong(invalid(trigger.field(name), "…", "must be of the form name=value,other=value"))
     return {key.strip(): value.strip() for key, _, value in pairs}

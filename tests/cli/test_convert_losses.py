@@ -1,0 +1,227 @@
+"""`hpad convert` of what others have: what is lost is named and decides the exit status; what is written is valid."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from manifests.scaled_objects import CRON, FULL, KAFKA, RABBITMQ, scaled
+
+from hpad.cli import main
+
+Convert = Callable[..., tuple[int, list[Any], list[str]]]
+PAUSED = {"autoscaling.keda.sh/paused": "true"}
+GOOD = scaled(CRON, minReplicaCount=1)
+RULES = {
+    "rules": [
+        {
+            "seriesQuery": 'http_requests_total{namespace!="",pod!=""}',
+            "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
+            "name": {"matches": "^(.*)_total$", "as": "${1}_per_second"},
+            "metricsQuery": "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
+        }
+    ]
+}
+HPA = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3},
+}
+
+
+def document(kind: str, version: str = "keda.sh/v1alpha1", **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec}
+
+
+@pytest.fixture
+def convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
+    """Runs the command on documents: its status, the documents printed, and the lines of standard error."""
+
+    def run(*documents: dict[str, Any], options: tuple[str, ...] = ()) -> tuple[int, list[Any], list[str]]:
+        path = tmp_path / "in.yaml"
+        path.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+        status = main(["convert", *options, str(path)])
+        out, err = capsys.readouterr()
+        printed = [] if "--out" in options else list(yaml.safe_load_all(out))
+        return status, printed, err.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("lossy", "field", "word"),
+    [
+        (scaled(KAFKA), "spec.triggers[0]", "kafka"),
+        (scaled(CRON, KAFKA), "spec.triggers[1]", "kafka"),
+        (scaled(RABBITMQ, annotations=PAUSED), "metadata.annotations[autoscaling.keda.sh/paused]", "paused"),
+        (scaled(CRON, advanced={"scalingModifiers": {"formula": "a+b"}}), "spec.advanced.scalingModifiers.formula", ""),
+        (scaled({**CRON, "authenticationRef": {"name": "pass"}}), "spec.triggers[0].authenticationRef", '"pass"'),
+        (document("ScaledJob", jobTargetRef={}, triggers=[RABBITMQ]), "kind", "ScaledJob"),
+        (
+            document("TriggerAuthentication", secretTargetRef=[{"parameter": "host", "name": "rabbit", "key": "uri"}]),
+            "spec.secretTargetRef[0].parameter",
+            '"host" (name "rabbit" and key "uri")',
+        ),
+        (document("ClusterTriggerAuthentication", podIdentity={"provider": "aws"}), "spec.podIdentity", ""),
+        (document("CloudEventSource"), "kind", "CloudEventSource"),
+        (document("HTTPScaledObject", "http.keda.sh/v1alpha1"), "kind", "HTTPScaledObject"),
+        (document("ScaledObject", "keda.k8s.io/v1alpha1"), "apiVersion", "keda.k8s.io/v1alpha1"),
+        (document("ScaledObject", "keda.sh/v2"), "apiVersion", "keda.sh/v2"),
+        (document("ScaledJob", "keda.k8s.io/v1alpha1"), "kind", "ScaledJob"),
+    ],
+)
+def test_a_loss_is_named_and_ends_with_3_unless_it_is_accepted(
+    lossy: dict[str, Any], field: str, word: str, convert: Convert, tmp_path: Path
+) -> None:
+    status, _, err = convert(GOOD, lossy)
+    assert status == 3
+    name = f"{lossy['kind']} {'' if lossy['kind'].startswith('Cluster') else 'shop/'}{lossy['metadata']['name']}"
+    [line] = [line for line in err if f" {name}: {field}: " in line]
+    assert line.startswith(f"{tmp_path / 'in.yaml'}:")
+    assert word in line
+    assert "--lossy" in err[-1]
+    status, _, accepted = convert(GOOD, lossy, options=("--lossy",))
+    assert (status, accepted) == (0, err[:-1])
+
+
+def test_without_a_loss_the_status_is_0(convert: Convert) -> None:
+    status, [hpa, settings], err = convert(GOOD)
+    assert (status, err) == (0, [])
+    assert hpa["metadata"]["name"] == "worker"
+    assert list(settings["sources"]) == ["cron"]
+
+
+def test_a_paused_one_prints_nothing_even_where_losses_are_accepted(convert: Convert) -> None:
+    status, printed, _ = convert(scaled(RABBITMQ, annotations=PAUSED), options=("--lossy",))
+    assert (status, printed) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        (scaled(CRON, minReplicaCount=5, maxReplicaCount=2), "spec.maxReplicas"),
+        (scaled(CRON, advanced={"horizontalPodAutoscalerConfig": {"behavior": {"scaleUp": {"x": 1}}}}), "scaleUp.x"),
+        (scaled({**CRON, "metadata": CRON["metadata"] | {"start": "61 8 * * *"}}), "start"),
+        (scaled({**CRON, "metadata": CRON["metadata"] | {"timezone": "Mars/Here"}}), "timezone"),
+        ({**HPA, "spec": {**HPA["spec"], "maxReplicas": 0}}, "spec.maxReplicas"),
+        ({**HPA, "spec": {**HPA["spec"], "minReplicas": 4}}, "spec.maxReplicas"),
+    ],
+)
+def test_what_would_be_refused_is_not_written(wrong: dict[str, Any], field: str, convert: Convert) -> None:
+    status, printed, err = convert(wrong, options=("--lossy",))
+    assert (status, printed) == (1, [])
+    line = err[0]
+    assert f"{wrong['metadata']['namespace']}/{wrong['metadata']['name']}: " in line
+    assert field in line
+
+
+def test_an_error_counts_more_than_a_loss(convert: Convert) -> None:
+    assert convert(scaled(KAFKA), scaled(CRON, maxReplicaCount="x"))[0] == 1
+
+
+def test_the_line_of_an_error_is_that_of_the_field_it_comes_from(convert: Convert, tmp_path: Path) -> None:
+    _, _, err = convert(scaled(CRON, minReplicaCount=5, maxReplicaCount=2))
+    number = (tmp_path / "in.yaml").read_text().splitlines().index("  maxReplicaCount: 2") + 1
+    assert err[0].startswith(f"{tmp_path / 'in.yaml'}:{number}: ")
+
+
+def test_hpas_and_settings_go_into_files_of_their_own(
+    convert: Convert, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new"
+    unnamed = {**HPA, "metadata": {"name": "web"}}
+    status, _, _ = convert(GOOD, HPA, unnamed, FULL, options=("--out", str(out), "--lossy"))
+    assert status == 0
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*.*"))
+    hpas = ["hpas/default.web.yaml", "hpas/shop.mine.yaml", "hpas/shop.web.yaml", "hpas/shop.worker.yaml"]
+    assert found == ["hpad.yaml", *hpas]
+    assert main(["check", str(out / "hpad.yaml"), str(out / "hpas")]) == 0, capsys.readouterr().out
+    assert [yaml.safe_load((out / path).read_text())["metadata"]["name"] for path in hpas] == [
+        "web", "mine", "web", "worker",
+    ]  # fmt: skip
+
+
+def test_no_file_is_overwritten(convert: Convert, tmp_path: Path) -> None:
+    out = tmp_path / "new"
+    (out / "hpas").mkdir(parents=True)
+    (out / "hpad.yaml").write_text("workers: 5\n")
+    status, _, err = convert(GOOD, options=("--out", str(out)))
+    assert status == 1
+    assert str(out / "hpad.yaml") in err[0]
+    assert (out / "hpad.yaml").read_text() == "workers: 5\n"
+    assert not list((out / "hpas").iterdir())
+
+
+def test_two_hpas_of_one_name_cannot_be_in_one_file(convert: Convert, tmp_path: Path) -> None:
+    status, _, err = convert(HPA, HPA, options=("--out", str(tmp_path / "new")))
+    assert status == 1
+    assert "shop.web.yaml" in err[0]
+
+
+def test_a_folder_that_cannot_be_made_is_named(convert: Convert, tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("a file")
+    status, _, err = convert(HPA, options=("--out", str(tmp_path / "new")))
+    assert status == 1
+    assert str(tmp_path / "new") in err[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        RULES,
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "x", "namespace": "shop"},
+            "data": {"config.yaml": yaml.safe_dump(RULES)},
+        },
+    ],
+    ids=["file", "ConfigMap"],
+)
+def test_rules_of_prometheus_adapter_become_a_source(given: dict[str, Any], convert: Convert) -> None:
+    status, [settings], err = convert(given)
+    assert status == 0
+    assert settings["sources"]["prometheus-adapter"]["rules"] == RULES
+    assert settings["sources"]["prometheus-adapter"]["url"] in err[0]
+
+
+def test_what_else_is_in_their_config_map_is_lost(convert: Convert) -> None:
+    data = {"config.yaml": yaml.safe_dump(RULES), "notes.txt": "by hand"}
+    metadata = {"name": "x", "namespace": "shop"}
+    given = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    status, _, err = convert(given)
+    assert status == 3
+    assert any("ConfigMap shop/x: data[notes.txt]: is not carried over" in line for line in err)
+
+
+def test_other_config_maps_are_other_kinds(convert: Convert) -> None:
+    given = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "rules"}}
+    assert convert(given) == (0, [], ["hpad: skipped 1 document of other kinds"])
+
+
+def test_a_list_as_kubectl_prints_it_is_taken_apart(convert: Convert) -> None:
+    status, printed, _ = convert({"apiVersion": "v1", "kind": "List", "items": [GOOD, {**HPA}]})
+    assert status == 0
+    assert [each.get("kind") for each in printed] == ["HorizontalPodAutoscaler"] * 2 + [None]
+
+
+def test_a_target_of_an_old_group_is_named(convert: Convert) -> None:
+    target = {"apiVersion": "extensions/v1beta1", "kind": "Deployment", "name": "web"}
+    old = {**HPA, "spec": {**HPA["spec"], "scaleTargetRef": target}}
+    status, [hpa], [line] = convert(old)
+    assert status == 0
+    assert hpa["spec"]["scaleTargetRef"] == target
+    assert "spec.scaleTargetRef.apiVersion: extensions/v1beta1 is not served since Kubernetes 1.16" in line
+
+
+def test_v1_holds_the_rules_of_a_behavior_that_it_has_no_defaults_for(convert: Convert, tmp_path: Path) -> None:
+    given = {**HPA, "spec": {**HPA["spec"], "behavior": {"scaleDown": {"selectPolicy": "Disabled"}}}}
+    status, [v1], _ = convert(given, options=("--to", "v1"))
+    assert status == 0
+    held = json.loads(v1["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/behavior"])
+    assert held["ScaleDown"]["Policies"] == [{"Type": "Percent", "Value": 100, "PeriodSeconds": 15}]
+    (tmp_path / "v1.yaml").write_text(yaml.safe_dump(v1))
+    assert main(["check", str(tmp_path / "v1.yaml")]) == 0

@@ -1,0 +1,95 @@
+"""ScaledObjects of the shapes that people write, for tests of the conversion."""
+
+import copy
+from typing import Any
+
+
+def trigger(kind: str, metadata: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    """One entry of `spec.triggers`."""
+    return {"type": kind, "metadata": metadata, **rest}
+
+
+def scaled(*triggers: Any, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A ScaledObject shop/worker."""
+    metadata: dict[str, Any] = {"name": "worker", "namespace": "shop"}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": metadata,
+        "spec": {"scaleTargetRef": {"name": "worker"}, "triggers": copy.deepcopy(list(triggers)), **spec},
+    }
+
+
+RABBITMQ = trigger(
+    "rabbitmq",
+    {"host": "http://monitor@rabbit.shop.svc:15672/prod", "queueName": "orders", "mode": "QueueLength", "value": "20"},
+)
+PROMETHEUS = trigger(
+    "prometheus",
+    {"serverAddress": "http://prom:9090", "query": "sum(x)", "threshold": "100.5", "ignoreNullValues": "false"},
+    metricType="Value",
+)
+REDIS = trigger("redis", {"address": "redis.shop.svc:6379", "listName": "jobs:mail", "listLength": "10"})
+STREAM = trigger(
+    "redis-streams",
+    {"address": "redis.shop.svc:6379", "stream": "orders", "consumerGroup": "workers", "pendingEntriesCount": "7"},
+)
+CPU = trigger("cpu", {"value": "60"}, metricType="Utilization")
+MEMORY = trigger("memory", {"value": "1Gi", "containerName": "app"}, metricType="AverageValue")
+CRON = trigger(
+    "cron", {"timezone": "Europe/Berlin", "start": "0 8 * * *", "end": "0 18 * * *", "desiredReplicas": "10"}
+)
+KAFKA = trigger(
+    "kafka",
+    {"bootstrapServers": "kafka:9092", "consumerGroup": "g", "topic": "t", "lagThreshold": "5"},
+    authenticationRef={"name": "kafka-credentials"},
+)
+
+FULL = scaled(
+    trigger(
+        "rabbitmq",
+        RABBITMQ["metadata"]
+        | {"protocol": "http", "useRegex": "true", "operation": "max", "pageSize": "100", "activationValue": "5"}
+        | {"vhostName": "v", "excludeUnacknowledged": "true", "timeout": "1000", "unsafeSsl": "true"}
+        | {"usernameFromEnv": "RABBIT_USER", "workloadIdentityResource": "id", "metricName": "old"},
+        authenticationRef={"name": "broker", "kind": "ClusterTriggerAuthentication"},
+        useCachedMetrics=True,
+    ),
+    trigger(
+        "prometheus",
+        PROMETHEUS["metadata"]
+        | {"activationThreshold": "3", "namespace": "n", "customHeaders": "A=b", "queryParameters": "c=d"}
+        | {"authModes": "bearer", "unsafeSsl": "true", "cortexOrgID": "team", "timeout": "900", "awsRegion": "eu"},
+        name="requests",
+    ),
+    trigger("redis", REDIS["metadata"] | {"databaseIndex": "3", "enableTLS": "true", "passwordFromEnv": "P"}),
+    trigger("redis-streams", STREAM["metadata"] | {"streamLength": "9", "hostFromEnv": "H", "unsafeSsl": "true"}),
+    CPU,
+    MEMORY,
+    CRON,
+    KAFKA,
+    annotations={
+        "team": "a",
+        "autoscaling.keda.sh/paused-scale-in": "true",
+        "autoscaling.keda.sh/force-activation": "false",
+        "scaledobject.keda.sh/transfer-hpa-ownership": "true",
+    },
+    minReplicaCount=2,
+    maxReplicaCount=30,
+    pollingInterval=10,
+    cooldownPeriod=60,
+    initialCooldownPeriod=5,
+    idleReplicaCount=0,
+    fallback={"failureThreshold": 3, "replicas": 6, "behavior": "static"},
+    advanced={
+        "restoreToOriginalReplicaCount": True,
+        "horizontalPodAutoscalerConfig": {
+            "name": "mine",
+            "behavior": {"scaleUp": {"stabilizationWindowSeconds": 30}},
+        },
+        "scalingModifiers": {"formula": "a + b", "target": "2", "activationTarget": "1", "metricType": "Value"},
+    },
+)
+"""One with about every field."""
