@@ -23,7 +23,19 @@ from hpad.telemetry import Telemetry
 DRAIN_SECONDS = 10.0
 STOP_SECONDS = 17.0
 """Below the 20 s after which systemd kills; a Pod's grace period is longer."""
-LIVE = frozenset({"sources", "routes", "tunables", "sync_period", "workers", "log_level", "log_format", "memory_limit"})
+LIVE = frozenset(
+    {
+        "sources",
+        "routes",
+        "tunables",
+        "sync_period",
+        "workers",
+        "competing_hpas",
+        "log_level",
+        "log_format",
+        "memory_limit",
+    }
+)
 """Settings that can change in a running daemon."""
 _FLUSH_SECONDS = 2.0
 _WAITING = "waiting for the cluster and the HPAs"

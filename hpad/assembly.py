@@ -16,6 +16,7 @@ from hpad.kube import client, cluster, config, lease, limiter, watch
 from hpad.manifests import folder
 from hpad.model.terms import Fallback
 from hpad.settings import Settings
+from hpad.settings.shape import YIELD
 from hpad.store import memory, recording
 from hpad.telemetry import Telemetry
 
@@ -96,6 +97,7 @@ class Assembly:
             namespaces=settings.namespaces,
             hpa_selector=settings.hpa_selector,
             watch_hpas=settings.manifests is None,
+            watch_others=settings.manifests is not None or bool(settings.hpa_selector),
             component=settings.event_component,
             pace=pace,
             max_staleness=settings.max_staleness.total_seconds(),
@@ -186,5 +188,6 @@ def ways(settings: Settings) -> Ways:
         patience=settings.sync_period.total_seconds() * limits.PATIENCE,
         owned=settings.manifests is None,
         dry_run=settings.dry_run,
+        yields=settings.competing_hpas == YIELD,
         gap=settings.sync_period * _GAP,
     )

@@ -10,7 +10,7 @@ import msgspec
 from hpad import clock, logs, settings
 from hpad.cli import run as daemon
 from hpad.cli import terminal
-from hpad.cli.checkup import manifests, rights, rivals, server, sources, store
+from hpad.cli.checkup import manifests, rights, rivals, server, sources, store, targets
 from hpad.cli.checkup.finding import ERROR, LEVELS, Finding
 from hpad.kube import client, config, errors
 
@@ -77,14 +77,15 @@ async def _hpas(api: client.Client, told: settings.Settings) -> tuple[int, list[
     """How many HPAs there are, and what is to be said of them."""
     if told.manifests is not None:
         found, hpas = await manifests.check(told, api.clock)
-        return len(hpas), [*found, *await sources.check(api, told, hpas)]
+        return len(hpas), [*found, *await targets.check(api, told, hpas), *await sources.check(api, told, hpas)]
     try:
         listed = await rivals.hpas(api, told)
     except errors.ApiError as error:
         says = f"HPAs cannot be listed, so neither rivals nor sources were looked for: {error.message}"
         return 0, [Finding("rivals", ERROR, says, "see the rights above")]
-    found = [*await rivals.check(api, told, listed), *await sources.check(api, told, sources.decoded(listed.items))]
-    return len(listed.items), found
+    hpas = sources.decoded(listed.items)
+    found = [*await rivals.check(api, told, listed), *await targets.check(api, told, hpas)]
+    return len(listed.items), [*found, *await sources.check(api, told, hpas)]
 
 
 def _print(findings: Sequence[Finding]) -> None:

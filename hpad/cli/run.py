@@ -68,6 +68,12 @@ _FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("namespaces", "NAME", "only this namespace; may be given several times (default: all)", ("-n", "--namespace")),
     ("hpa_selector", "LABELS", "only HPAs with these labels, e.g. autoscaler=hpad", ("--hpa-selector",)),
     ("manifests", "DIR", "HPAs from the files of this folder instead of the API server's", ("--manifests",)),
+    (
+        "competing_hpas",
+        "WHAT",
+        "where an HPA that is not hpad's scales the same target: yield or write",
+        ("--competing-hpas",),
+    ),
     ("record", "DIR", "write what every decision saw and did, for `hpad replay`", ("--record",)),
     ("record_limit", "SIZE", "what recordings may take, the oldest go: 1Gi (default), or none", ("--record-limit",)),
     ("store", "KIND", "where histories survive: sqlite[:FILE], cluster or memory (what fits)", ("--store",)),

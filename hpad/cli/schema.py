@@ -9,6 +9,7 @@ from hpad import settings
 from hpad.model import duration, election
 from hpad.model.sample import SOURCE_TYPES
 from hpad.model.tunables import Gates
+from hpad.settings import shape
 
 Json = dict[str, Any]
 _DURATION: Final = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^0$"
@@ -48,6 +49,7 @@ def forms() -> dict[str, Json]:
         "namespaces": _either(_list(label), "names with commas between"),
         "hpa_selector": text,
         "manifests": path,
+        "competing_hpas": {"enum": list(shape.COMPETING)},
         "sync_period": span,
         "workers": count,
         "max_staleness": span,

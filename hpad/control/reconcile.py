@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock, Moment
-from hpad.control import act, jumps, ownership, relief, resume
+from hpad.control import act, competing, jumps, ownership, relief, resume
 from hpad.control.claims import Claims
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
@@ -41,6 +41,7 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     """How reconciles are done. `owned`: the HPAs are objects of the API server, so that their status goes there.
 
     `patience` is how many seconds the metrics of one HPA may take; `dry_run`: decide, but write nothing anywhere.
+    `yields`: leave a target alone that an HPA of the API server scales which is not hpad's.
     `gap`: after so long without a reconcile, what was remembered before a restart is not the whole story any more.
     """
 
@@ -48,6 +49,7 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     patience: float
     owned: bool = True
     dry_run: bool = False
+    yields: bool = True
     gap: timedelta = timedelta(minutes=1)
 
 
@@ -89,6 +91,7 @@ class Reconciler:
         self._journal = journal
         self._owner = owner
         self._fallbacks = fallbacks
+        self._competing = competing.Competing(world, telemetry)
         self._jumps = jumps.Jumps()
         self._log = structlog.get_logger("hpad.reconcile")
 
@@ -149,6 +152,7 @@ class Reconciler:
         self._claims.release(key)
         self._telemetry.forget(key)
         self._jumps.forget(key)
+        self._competing.forget(key)
         if self._journal is not None:
             self._journal.forget(key)
 
@@ -176,6 +180,7 @@ class Reconciler:
             stale=failure is not None and failure.stale,
             pods=pods,
             rivals=self._claims.rivals(key, pods),
+            competitors=self._competing.of(hpa, writes_status=not self._in_memory),
             terms=told.terms,
             terms_flaw=told.flaw,
         )
@@ -241,7 +246,9 @@ class Reconciler:
 
     def _withheld(self, view: examine.View) -> Withheld | None:
         """Why nothing may be written to the target now."""
-        return DRY_RUN if self._ways.dry_run else None
+        if self._ways.dry_run:
+            return DRY_RUN
+        return competing.yields_to(view.competitors) if self._ways.yields else None
 
     async def _begin(self, view: examine.View, decision: decide.Decision, to: int) -> None:
         """Have the rescale remembered before it is written (`store.lasting` says why)."""
@@ -304,6 +311,7 @@ class Reconciler:
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))
+        self._competing.report(hpa.metadata.key, view.competitors, yields=self._ways.yields)
         self._say(view, decision, told, before.last or Last(view.now, ""))
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:

@@ -5,12 +5,14 @@ import contextvars
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from hpad.clock import Clock
-from hpad.kube import codec, errors, paths, recorder, scale
+from hpad.kube import errors, paths, recorder, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
+from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas
 from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
 from hpad.kube.watch import Pace
@@ -19,6 +21,7 @@ from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler,
 from hpad.model.key import Key
 from hpad.model.sample import AdapterError
 from hpad.model.target import Scale
+from hpad.model.writers import Competitor
 
 
 def _version(hpa: HorizontalPodAutoscaler) -> str:
@@ -56,6 +59,8 @@ class Cluster:
 
     `namespaces` narrows everything to those named (none: all); `hpa_selector` is a label selector for HPAs alone.
     With `watch_hpas` off `hpas` stays empty (and counts as synced): the HPAs come from elsewhere.
+    With `watch_others` the HPAs that are not hpad's are watched as well: `competitors` tells of those that scale the
+    same targets, and of clients that write targets or statuses, too.
     A kind of target is watched from the moment an HPA refers to it. Nothing is decided on what is known of pods or HPAs
     once they have not been heard of for more than `max_staleness` seconds. `bug` is called whenever a subscriber of
     the HPAs raises.
@@ -69,6 +74,7 @@ class Cluster:
         namespaces: Sequence[str] = (),
         hpa_selector: str = "",
         watch_hpas: bool = True,
+        watch_others: bool = False,
         component: str = recorder.COMPONENT,
         pace: Pace | None = None,
         max_staleness: float = math.inf,
@@ -79,7 +85,11 @@ class Cluster:
         self.api = Api(client)
         self.recorder = recorder.Recorder(client, component=component)
         chosen = {"labelSelector": hpa_selector} if hpa_selector else {}
-        self._statuses = statuses = hpa_status.Statuses(client)
+        self._others = (
+            self._other_hpas(namespaces, hpa_selector if watch_hpas else None, pace) if watch_others else None
+        )
+        self._competitors = Competitors(clock, self._others)
+        self._statuses = statuses = hpa_status.Statuses(client, self._competitors.status_written)
         kind = Kind(paths.HPAS, statuses.decode, _version, absent=ABSENT)
         self.hpas = HpaCache(client, kind, namespaces=namespaces, params=chosen, pace=pace, bug=bug)
         self.hpas.subscribe(statuses.changed)
@@ -89,12 +99,15 @@ class Cluster:
             (kind.resource.group, kind.resource.kind): Cache(client, kind, namespaces=namespaces, pace=pace)
             for kind in scale.WATCHED
         }
+        self._competitors.watch(self.targets)
         self._scales = scale.Scales(client, self.targets, max_staleness)
         self._max_staleness = max_staleness
         self._namespaces = tuple(namespaces)
         self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]
-        self._running: list[Cache[HorizontalPodAutoscaler] | PodCache | Cache[codec.Target]] = [self.pods]
+        self._running: list[Cache[Any] | PodCache] = [self.pods]
         self._group: asyncio.TaskGroup | None = None
+        if self._others is not None:
+            self._running.append(self._others.cache)
         if watch_hpas:
             self._needed.append(self.hpas)
             self._running.append(self.hpas)
@@ -127,7 +140,7 @@ class Cluster:
         await self.hpas.synced.wait()
         self.follow([hpa.spec.scale_target_ref for hpa in self.hpas.values()])
         for cache in self._running:
-            if cache in self.targets.values():
+            if cache in self._dispensable:
                 await _either(cache.synced, cache.refused)
             else:
                 await cache.synced.wait()
@@ -135,7 +148,16 @@ class Cluster:
     @property
     def troubles(self) -> list[str]:
         """What cannot be followed now, a sentence each."""
-        return [cache.trouble for cache in self._running if cache.trouble is not None]
+        others = None if self._others is None else self._others.cache
+        return [
+            f"{UNKNOWN}: {cache.trouble}" if cache is others else cache.trouble
+            for cache in self._running
+            if cache.trouble is not None
+        ]
+
+    def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
+        """The other writers of the HPA's target and status that are known of."""
+        return self._competitors.of(hpa)
 
     def staleness(self) -> dict[str, float]:
         """Seconds since each synced cache was last heard of, by resource (`deployments.apps`)."""
@@ -177,6 +199,16 @@ class Cluster:
     def _let_go(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.recorder.forget(old)
+            self._competitors.forget(key)
+
+    def _other_hpas(self, namespaces: Sequence[str], ours: str | None, pace: Pace | None) -> OtherHpas:
+        return OtherHpas(self.client, namespaces=namespaces, hpa_selector=ours, pace=pace)
+
+    @property
+    def _dispensable(self) -> list[Cache[Any]]:
+        """Caches that the server may refuse to fill: decisions do without them."""
+        others = [] if self._others is None else [self._others.cache]
+        return [*self.targets.values(), *others]
 
     def _require_watched(self, namespace: str) -> None:
         """HPAs from elsewhere may be of any namespace; without its pods they would be taken to have none."""

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from hpad.kube import errors
+from hpad.kube import errors, managed
 from hpad.model import hpa as hpas
 from hpad.model import pod as pods
 from hpad.model import quantity, selector
@@ -46,7 +46,11 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     @property
     def complete(self) -> bool:
         """Whether this is the metadata of the bookmark that ends the initial events of a streaming list."""
-        return _texts(self.annotations).get(_INITIAL_EVENTS_END) == "true"
+        return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
+
+
+class _OwnedMeta(Meta, frozen=True, gc=False, rename="camel"):
+    managed_fields: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -56,7 +60,8 @@ class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A watched object with a scale subresource: what its Scale says, plus what tells versions apart.
 
-    `replicas` is spec.replicas (1 where it is not set); `selector` is in the text form.
+    `replicas` is spec.replicas (1 where it is not set); `selector` is in the text form. `owner` is the client that set
+    the replicas last, as the server names it ("": not known).
     """
 
     name: str
@@ -67,6 +72,7 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     replicas: int
     status_replicas: int
     selector: str
+    owner: str = ""
 
     @property
     def key(self) -> Key:
@@ -130,7 +136,7 @@ class _TargetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    metadata: Meta = Meta()
+    metadata: _OwnedMeta = _OwnedMeta()
     spec: _TargetSpec = _TargetSpec()
     status: _TargetStatus = _TargetStatus()
 
@@ -210,7 +216,7 @@ def _compact(wire: _Pod) -> Pod:
     return Pod(
         name=wire.metadata.name,
         namespace=_interned(wire.metadata.namespace),
-        labels=_texts(wire.metadata.labels),
+        labels=labels(wire.metadata.labels),
         phase=_interned(status.phase),
         deleted=wire.metadata.deletion_timestamp is not None,
         start_time=status.start_time,
@@ -245,6 +251,7 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> Record[Ta
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
     head, replicas = wire.metadata, wire.spec.replicas
+    owner = managed.owner_of_replicas(head.managed_fields)
     value = Target(
         name=head.name,
         namespace=_interned(head.namespace),
@@ -254,6 +261,7 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> Record[Ta
         replicas=1 if replicas is None else replicas,
         status_replicas=wire.status.replicas,
         selector=selected,
+        owner=_interned(owner.manager) if owner is not None else "",
     )
     return Record(value.key, head.resource_version, value)
 
@@ -263,10 +271,9 @@ def _interned(text: str) -> str:
     return text
 
 
-def _texts(raw: msgspec.Raw) -> dict[str, str]:
+def labels(raw: msgspec.Raw) -> dict[str, str]:
     """A label set. Those who have pods see to it that replicas share theirs."""
-    labels = _TEXTS.decode(raw) or {}
-    return {_interned(key): value for key, value in labels.items()}
+    return {_interned(key): value for key, value in (_TEXTS.decode(raw) or {}).items()}
 
 
 @functools.lru_cache(maxsize=_SHARED)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hpad.kube import codec, discovery, errors, paths
+from hpad.kube import codec, discovery, errors, managed, paths
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.codec import Target
@@ -78,7 +78,7 @@ class Scales:
         """
         path = await self._path(namespace, ref)
         body = await self._client.request("PUT", path, body=msgspec.json.encode(scale))
-        return self._taken(namespace, ref, decode(body))
+        return self._taken(namespace, ref, decode(body), written=True)
 
     def _trusted(self, cache: Cache[Target], namespace: str) -> bool:
         now = self._client.clock.monotonic()
@@ -95,12 +95,13 @@ class Scales:
         found = await self._discovery.resolve(ref.api_version, ref.kind)  # without a scale too: the server has the word
         return found.resource.object(Key(namespace if found.namespaced else "", ref.name), "scale")
 
-    def _taken(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+    def _taken(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, written: bool = False) -> Scale:
         """Bring the watched object up to what the server just said of its scale."""
         cache, key = self._cache(ref), Key(namespace, ref.name)
         held = cache.get(key) if cache is not None else None
         if cache is not None and held is not None and held.uid == scale.metadata.get("uid", held.uid):
-            cache.offer(key, _updated(held, scale))
+            known = _updated(held, scale)
+            cache.offer(key, msgspec.structs.replace(known, owner=managed.OURS) if written else known)
         return scale
 
 

@@ -7,6 +7,7 @@ from hpad.model import terms
 from hpad.model.sample import SOURCE_TYPES
 from hpad.settings import values
 from hpad.settings.shape import (
+    COMPETING,
     LOG_FORMATS,
     LOG_LEVELS,
     STORES,
@@ -108,6 +109,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "namespaces": values.namespaces,
     "hpa_selector": values.selector,
     "manifests": values.path,
+    "competing_hpas": values.one_of(*COMPETING),
     "sync_period": values.period,
     "workers": values.count,
     "max_staleness": values.staleness,

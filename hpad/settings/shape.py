@@ -16,6 +16,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 STORES = ("memory", "sqlite", "cluster")
 HISTORY_FILE = "history.db"
 LOG_FORMATS = ("auto", "text", "json")
+YIELD = "yield"
+COMPETING = (YIELD, "write")
 RABBITMQ_METRICS = ("queue_messages", "queue_messages_ready", "queue_messages_unacknowledged")
 BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
 
@@ -101,6 +103,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, checked. `manifests` set: HPAs come from that folder instead of the API server.
 
+    `competing_hpas`: what to do about a target that an HPA of the API server scales which is not hpad's.
     `workers` reconciles are at work at a time; those that wait for metrics do not count.
     `max_staleness`: once a watch that decisions need has brought nothing for that long, replicas are kept. Bookmarks
     come about once a minute and a silent watch is begun anew after two and a half, so five minutes are two such rounds.
@@ -114,6 +117,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
     hpa_selector: str = ""
     manifests: Path | None = None
+    competing_hpas: str = YIELD
     sync_period: timedelta = timedelta(seconds=15)
     workers: int = 64
     max_staleness: timedelta = timedelta(minutes=5)

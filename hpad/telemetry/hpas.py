@@ -14,7 +14,8 @@ class _PerHpa(registry.Collector):
     """What there is of each HPA: plain dicts, read when somebody looks, so that a deleted HPA leaves nothing behind.
 
     `at_max`: seconds spent at maxReplicas so far. `held_since`: when an HPA that is there was last seen there.
-    `held_back`: (condition, reason) of all that keeps an HPA from the size it wants.
+    `held_back`: (condition, reason) of all that keeps an HPA from the size it wants. `competing`: kind and name of all
+    other writers of its target or status.
     """
 
     def __init__(self) -> None:
@@ -22,6 +23,7 @@ class _PerHpa(registry.Collector):
         self.at_max: dict[Key, float] = {}
         self.held_since: dict[Key, float] = {}
         self.held_back: dict[Key, list[tuple[str, str]]] = {}
+        self.competing: dict[Key, list[tuple[str, str]]] = {}
 
     def collect(self) -> Iterator[Metric]:
         labels = ["namespace", "hpa_name"]
@@ -40,9 +42,15 @@ class _PerHpa(registry.Collector):
             for condition, reason in conditions:
                 troubles.add_metric([key.namespace, key.name, condition, reason], 1)
         yield troubles
+        help_ = "1 for each other writer of the target of an HPA (kind hpa or scale) or of its status (kind status)"
+        writers = GaugeMetricFamily("hpad_hpa_competing_writer", help_, labels=[*labels, "kind", "writer"])
+        for key, found in self.competing.copy().items():
+            for kind, writer in found:
+                writers.add_metric([key.namespace, key.name, kind, writer], 1)
+        yield writers
 
     def forget(self, key: Key) -> None:
-        for held in (self.desired, self.at_max, self.held_since, self.held_back):
+        for held in (self.desired, self.at_max, self.held_since, self.held_back, self.competing):
             held.pop(key, None)
 
 
@@ -68,6 +76,10 @@ class Hpas(Series):
         """The conditions an HPA has now; counted are those that say that it cannot scale, or not as far as it wants."""
         good = {ABLE_TO_SCALE: TRUE, SCALING_ACTIVE: TRUE, SCALING_LIMITED: FALSE}
         self._per_hpa.held_back[key] = [(c.type, c.reason) for c in held if c.status != good.get(c.type, c.status)]
+
+    def competing(self, key: Key, writers: list[tuple[str, str]]) -> None:
+        """The other writers of an HPA's target and status, as kind and name."""
+        self._per_hpa.competing[key] = writers
 
     def forget(self, key: Key) -> None:
         """The HPA is gone, and its series with it."""

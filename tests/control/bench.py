@@ -25,6 +25,7 @@ from hpad.model.sample import AdapterError, Asker, ExternalSample, Query, Sample
 from hpad.model.selector import Selector
 from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Tunables
+from hpad.model.writers import Competitor
 from hpad.store.memory import InMemory, Store
 from hpad.telemetry import Telemetry
 
@@ -89,6 +90,7 @@ class World:
         self.status_refusals: list[errors.ApiError] = []
         self.read_error: errors.ApiError | None = None
         self.events: list[Event] = []
+        self.others: tuple[Competitor, ...] = ()
         self.statuses: list[HorizontalPodAutoscalerStatus] = []
         self.pods = self
         self.recorder = self
@@ -103,6 +105,9 @@ class World:
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
         self.events.append(event)
+
+    def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
+        return self.others
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         if ref.name not in self.scales:

@@ -281,11 +281,16 @@ async def test_members_of_shards_need_no_more_than_they_are_given(only: Callable
     assert used >= {"list", "get", "update"}
 
 
-async def test_with_hpas_from_files_none_of_the_cluster_are_needed(only: Callable[..., Json], tmp_path: Path) -> None:
-    rules = [pair for pair in namespace_rules(only) if pair[1]["apiGroups"] != ["autoscaling"]]
-    assert len(rules) == len(namespace_rules(only)) - 2
+@pytest.mark.parametrize("sees_others", [True, False])
+async def test_with_hpas_from_files_those_of_the_cluster_are_needed_only_to_see_competitors(
+    only: Callable[..., Json], tmp_path: Path, sees_others: bool
+) -> None:
+    gone = ["horizontalpodautoscalers/status", *([] if sees_others else ["horizontalpodautoscalers"])]
+    rules = [pair for pair in namespace_rules(only) if pair[1]["resources"][0] not in gone]
+    assert len(rules) == len(namespace_rules(only)) - len(gone)
     async with at_work(rules, namespaces=("shop",), manifests=tmp_path) as (_, gate):
-        assert gate.refused == []
+        refused = {each if isinstance(each, str) else each.full for each in gate.refused}
+        assert refused == (set() if sees_others else {"horizontalpodautoscalers"})
 
 
 async def until_written(cluster: Cluster) -> None:

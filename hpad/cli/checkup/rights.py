@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
-from hpad.kube import errors, history
+from hpad.kube import competitors, errors, history
 from hpad.kube.client import Client
 from hpad.kube.review import Right, allowed
 from hpad.settings import Settings
@@ -72,6 +72,8 @@ def _everywhere(told: Settings, namespace: str) -> Iterable[Need]:
     for verb in ("list", "watch"):
         if told.manifests is None:
             yield need(verb, _AUTOSCALING, "horizontalpodautoscalers", ERROR, "no HPA is known")
+        else:
+            yield need(verb, _AUTOSCALING, "horizontalpodautoscalers", NOTE, competitors.UNKNOWN)
         yield need(verb, "", "pods", ERROR, "nothing is decided: which pods are ready is not known")
         for group, kind in _KINDS:
             yield need(verb, group, kind, NOTE, "each reconcile asks for the scale of its target instead")

@@ -1,0 +1,154 @@
+"""Other writers of what hpad writes: HPAs that are not its own, and clients that set replicas or statuses."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hpad.clock import Clock
+from hpad.kube import codec, managed, paths, scale
+from hpad.kube.cache import Cache, Kind
+from hpad.kube.client import Client
+from hpad.kube.codec import Target
+from hpad.kube.watch import Pace
+from hpad.model import selector
+from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from hpad.model.key import Key
+from hpad.model.selector import Selector
+from hpad.model.writers import HPA, SCALE, STATUS, Competitor
+
+RECENT: Final = 300.0
+"""Seconds for which a write of another client counts: two controllers that disagree write far more often."""
+UNKNOWN: Final = "HPAs of the API server that scale the same targets cannot be seen"
+
+
+class Place(NamedTuple):
+    """A target, in whatever version of its API and spelling of its kind."""
+
+    namespace: str
+    group: str
+    kind: str
+    name: str
+
+
+class Scaler(msgspec.Struct, frozen=True, gc=False):
+    """An HPA that is not hpad's, narrowed to what it scales; `version` is its resourceVersion."""
+
+    key: Key
+    place: Place
+    version: str
+
+
+def place(namespace: str, ref: CrossVersionObjectReference) -> Place:
+    """Where a reference points to."""
+    group, kind = scale.watched(ref)
+    return Place(namespace, group, kind.lower(), ref.name)
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
+
+
+class _Hpa(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: codec.Meta = codec.Meta()
+    spec: _Spec = _Spec()
+
+
+_HPA: Final = msgspec.json.Decoder(_Hpa)
+
+
+def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[Scaler, bool]:
+    """An HPA, and whether it is one of hpad's, which those are that `ours` selects; raises codec.UndecodableError."""
+    try:
+        wire = _HPA.decode(raw)
+        labels = codec.labels(wire.metadata.labels)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise codec.UndecodableError(str(error)) from error
+    head = wire.metadata
+    key = Key(head.namespace, head.name)
+    found = Scaler(key, place(head.namespace, wire.spec.scale_target_ref), head.resource_version)
+    return found, ours is not None and ours.matches(labels)
+
+
+class OtherHpas:
+    """The HPAs of the API server that hpad does not look after, by the target that they scale.
+
+    `hpa_selector` selects those that it does look after; None: none of them, since its own come from files.
+    """
+
+    def __init__(
+        self, client: Client, *, namespaces: Sequence[str], hpa_selector: str | None, pace: Pace | None
+    ) -> None:
+        self._ours = None if hpa_selector is None else selector.parse(hpa_selector)
+        self._by_place: dict[Place, set[Key]] = {}
+        kind = Kind(paths.HPAS, self._decode, lambda scaler: scaler.version)
+        self.cache: Cache[Scaler] = Cache(client, kind, namespaces=namespaces, pace=pace)
+        self.cache.subscribe(self._changed)
+
+    def of(self, where: Place) -> list[Key]:
+        """The HPAs that scale this target, in the order of their names."""
+        return sorted(self._by_place.get(where, ()))
+
+    def _decode(self, raw: bytes | msgspec.Raw) -> codec.Record[Scaler]:
+        scaler, ours = decode(raw, self._ours)
+        nowhere = msgspec.structs.replace(scaler, place=Place("", "", "", ""))
+        return codec.Record(scaler.key, scaler.version, nowhere if ours else scaler)
+
+    def _changed(self, key: Key, old: Scaler | None, new: Scaler | None) -> None:
+        if old is not None:
+            self._by_place[old.place].discard(key)
+            if not self._by_place[old.place]:
+                del self._by_place[old.place]
+        if new is not None:
+            self._by_place.setdefault(new.place, set()).add(key)
+
+
+class Competitors:
+    """What is known of other writers, for each HPA. `others` is None where all HPAs of the API server are hpad's."""
+
+    def __init__(self, clock: Clock, others: OtherHpas | None) -> None:
+        self._clock = clock
+        self._others = others
+        self._scaled: dict[Place, tuple[str, float]] = {}
+        self._reported: dict[Key, tuple[str, float]] = {}
+
+    def of(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
+        """Those that write the target or the status of an HPA, besides hpad."""
+        where = place(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        found = [] if self._others is None else [Competitor(HPA, str(key)) for key in self._others.of(where)]
+        writes = ((SCALE, self._scaled.get(where)), (STATUS, self._reported.get(hpa.metadata.key)))
+        for what, written in writes:
+            if written is not None and self._clock.monotonic() - written[1] < RECENT:
+                found.append(Competitor(what, written[0]))
+        return tuple(found)
+
+    def watch(self, targets: Mapping[tuple[str, str], Cache[Target]]) -> None:
+        """Follow who sets the replicas of these kinds of targets, which are keyed by group and kind."""
+        for (group, kind), cache in targets.items():
+            cache.subscribe(functools.partial(self._target, (group, kind.lower())))
+
+    def status_written(self, key: Key, manager: str) -> None:
+        """Another client has written the status of this HPA just now."""
+        self._reported[key] = (manager, self._clock.monotonic())
+
+    def forget(self, key: Key) -> None:
+        """The HPA is gone, or is another one of the same name."""
+        self._reported.pop(key, None)
+
+    def _target(self, at: tuple[str, str], key: Key, old: Target | None, new: Target | None) -> None:
+        where = Place(key.namespace, *at, key.name)
+        if old is None or new is None or old.uid != new.uid:
+            self._scaled.pop(where, None)
+        elif _taken(old, new) or (where in self._scaled and _again(old, new)):
+            self._scaled[where] = (new.owner, self._clock.monotonic())
+
+
+def _taken(old: Target, new: Target) -> bool:
+    """Whether another client has set the count that hpad had set last."""
+    return old.owner == managed.OURS and new.owner not in ("", managed.OURS)
+
+
+def _again(old: Target, new: Target) -> bool:
+    """Whether another client has set the count once more."""
+    return new.owner not in ("", managed.OURS) and (new.replicas, new.owner) != (old.replicas, old.owner)

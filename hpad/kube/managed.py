@@ -1,0 +1,75 @@
+"""Who wrote which field of an object: `metadata.managedFields` (KEP-555), as far as it tells of other writers."""
+
+from typing import Final
+
+import msgspec
+
+OURS: Final = "hpad"
+"""The manager that an API server notes for our writes: the user agent up to its first slash."""
+SCALE: Final = "scale"
+STATUS: Final = "status"
+_ABSENT: Final = msgspec.Raw(b"")
+_REPLICAS: Final = b'"f:replicas"'
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One manager of an object. `time` is RFC 3339 in UTC and whole seconds, so that later times sort later."""
+
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=_ABSENT, name="fieldsV1")
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False):
+    replicas: msgspec.Raw = msgspec.field(default=_ABSENT, name="f:replicas")
+
+
+class _Fields(msgspec.Struct, frozen=True, gc=False):
+    spec: _Spec = msgspec.field(default=_Spec(), name="f:spec")
+
+
+_ENTRIES: Final = msgspec.json.Decoder(tuple[Entry, ...] | None)
+_FIELDS: Final = msgspec.json.Decoder(_Fields)
+
+
+def entries(raw: bytes | msgspec.Raw) -> tuple[Entry, ...]:
+    """The entries of a `metadata.managedFields`; none where it is absent or has another form. Never raises."""
+    if not raw:
+        return ()
+    try:
+        return _ENTRIES.decode(raw) or ()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+
+
+def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
+    """The manager that set `spec.replicas` last, by its scale subresource or otherwise; None where none is noted.
+
+    A client that changes a value becomes its only owner among those that update; one that applies the same value
+    owns it, too. While hpad is an owner, no other client has changed the count since.
+    """
+    if _REPLICAS not in bytes(raw):
+        return None
+    owners = [entry for entry in entries(raw) if _has_replicas(entry)]
+    ours = [entry for entry in owners if entry.manager == OURS]
+    return max(ours or owners, key=lambda entry: entry.time, default=None)
+
+
+def writers_of_status(raw: bytes | msgspec.Raw) -> dict[str, str]:
+    """The managers other than hpad that own fields of the status, each with when it last changed one of them."""
+    found: dict[str, str] = {}
+    for entry in entries(raw):
+        if entry.subresource == STATUS and entry.manager != OURS:
+            found[entry.manager] = max(entry.time, found.get(entry.manager, ""))
+    return found
+
+
+def _has_replicas(entry: Entry) -> bool:
+    fields = bytes(entry.fields_v1)
+    if _REPLICAS not in fields:
+        return False
+    try:
+        return bool(_FIELDS.decode(fields).spec.replicas)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False

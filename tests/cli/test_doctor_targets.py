@@ -1,0 +1,107 @@
+"""`hpad doctor` on targets that something else scales, too; asked about an embedded cluster."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cli.test_doctor import found
+
+from hpad.cli.checkup import rights
+from hpad.cli.checkup.finding import Finding
+from hpad.clock import SystemClock
+from hpad.kube import client, config
+from hpad.lab.cluster import Cluster
+from hpad.settings import Settings
+
+WEB = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+
+
+def hpa(name: str, ref: dict[str, str] | None = None, **labels: str) -> dict[str, Any]:
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"scaleTargetRef": ref or WEB, "maxReplicas": 3, "metrics": [{"type": "Resource", "resource": cpu}]},
+    }
+
+
+def write(folder: Path, *hpas: dict[str, Any]) -> Path:
+    hpad = folder / "hpas"
+    hpad.mkdir()
+    (hpad / "all.yaml").write_text(yaml.safe_dump_all(hpas))
+    return hpad
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster() as made:
+        pods = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
+        spec = {"selector": {"matchLabels": {"app": "web"}}, "template": pods}
+        made.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+        yield made
+
+
+async def targets(folder: Path, cluster: Cluster, **changes: Any) -> list[Finding]:
+    return [each for each in await found(folder, cluster.url, **changes) if each.check == "targets"]
+
+
+async def test_a_file_and_an_hpa_of_the_api_server(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.apply(hpa("other"))
+    folder = write(tmp_path, hpa("mine"))
+    [finding] = await targets(tmp_path, cluster, manifests=folder)
+    assert finding.level == "error"
+    assert "HPA default/other of the API server and HPA default/mine of the manifests" in finding.says
+    assert "Deployment/web in default: hpad leaves it to the former" in finding.says
+    [finding] = await targets(tmp_path, cluster, manifests=folder, competing_hpas="write")
+    assert "both write its replicas" in finding.says
+
+
+async def test_a_file_alone(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.apply(hpa("other", {**WEB, "name": "another"}))
+    assert [each.level for each in await targets(tmp_path, cluster, manifests=write(tmp_path, hpa("mine")))] == ["ok"]
+
+
+async def test_two_files(cluster: Cluster, tmp_path: Path) -> None:
+    folder = write(tmp_path, hpa("mine"), hpa("yours", {**WEB, "kind": "deployment"}))
+    [finding] = await targets(tmp_path, cluster, manifests=folder)
+    assert finding.level == "error"
+    assert finding.says.startswith("HPAs default/mine, default/yours scale the same target Deployment/web")
+
+
+async def test_two_hpas_of_the_api_server(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.apply(hpa("mine", by="hpad"))
+    cluster.apply(hpa("other"))
+    [finding] = await targets(tmp_path, cluster)
+    assert finding.says.startswith("HPAs default/mine, default/other scale the same target Deployment/web")
+    [finding] = await targets(tmp_path, cluster, hpa_selector="by=hpad")
+    assert "HPA default/other of the API server and HPA default/mine of hpad's" in finding.says
+
+
+@pytest.mark.parametrize(("agent", "levels"), [("keda-operator/2", ["warning"]), ("hpad/1", ["ok"])])
+async def test_a_client_that_scales_the_target(cluster: Cluster, tmp_path: Path, agent: str, levels: list[str]) -> None:
+    cluster.apply(hpa("mine"))
+    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+    async with client.Client(config.ClusterConfig(server=cluster.url), SystemClock(), user_agent=agent) as other:
+        scale = json.loads(await other.request("GET", path))
+        await other.request("PUT", path, body=json.dumps({**scale, "spec": {"replicas": 2}}).encode())
+    findings = await targets(tmp_path, cluster)
+    assert [each.level for each in findings] == levels
+    assert ("keda-operator has set the replicas of Deployment/web" in findings[0].says) == (levels == ["warning"])
+
+
+async def test_hpas_that_may_not_be_listed(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.faults.add(path="/apis/autoscaling/v2/horizontalpodautoscalers", status=403, times=None)
+    [finding] = await targets(tmp_path, cluster, manifests=write(tmp_path, hpa("mine")))
+    assert (finding.level, finding.says.partition(":")[0]) == (
+        "note", "HPAs of the API server that scale the same targets cannot be seen"
+    )  # fmt: skip
+
+
+def test_files_need_the_right_to_see_hpas_only_to_notice_competitors() -> None:
+    wanted = rights.needs(Settings(manifests=Path("hpas")), "default")
+    levels = {need.level for need in wanted if str(need.right).startswith("list horizontalpodautoscalers")}
+    assert levels == {"note"}

@@ -1,0 +1,204 @@
+"""hpad beside other writers of the same targets and statuses: who yields, and where it is said."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+from e2e.conftest import AT_LAST, Json
+
+from hpad.clock import SystemClock
+from hpad.kube import client, config
+from hpad.model.key import Key
+
+WEB = Key("default", "web")
+REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+
+
+@asynccontextmanager
+async def somebody(world: Any, agent: str) -> AsyncIterator[client.Client]:
+    """Another client of the API server, which notes its writes under the first part of its user agent."""
+    where = config.ClusterConfig(server=world.cluster.url)
+    async with client.Client(where, SystemClock(), user_agent=agent) as made:
+        yield made
+
+
+def manifest(folder: Path, low: int, name: str = "web") -> None:
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}}
+    spec = {"scaleTargetRef": REF, "minReplicas": low, "maxReplicas": 9, "metrics": [CPU]}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
+
+
+def held(world: Any, kind: str) -> Json | None:
+    """A condition of an HPA from a file."""
+    status = world.daemon.store.get(WEB).status
+    found = [each for each in (status.conditions if status else ()) if each.type == kind]
+    return {"status": found[0].status, "reason": found[0].reason, "message": found[0].message} if found else None
+
+
+def reason(world: Any, kind: str) -> str | None:
+    found = held(world, kind)
+    return found["reason"] if found else None
+
+
+async def delete_hpa(world: Any, name: str) -> None:
+    path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
+    await world.daemon.cluster.client.request("DELETE", path)
+
+
+async def test_a_file_yields_to_an_hpa_of_the_api_server_from_the_start_and_for_as_long_as_it_is_there(
+    world: Any, tmp_path: Path
+) -> None:
+    world.workload("Deployment", "web", 2)
+    world.load("web", 50)
+    world.hpa("other", scaleTargetRef=REF)
+    manifest(tmp_path, 5)
+    with structlog.testing.capture_logs() as lines:
+        await world.hpad(manifests=tmp_path)
+        await world.until(lambda: reason(world, "CompetingWriters") == "OtherHPA")
+        await world.periods(4)
+    assert world.replicas("deployments", "web") == 2
+    able = held(world, "AbleToScale")
+    assert able is not None
+    assert (able["status"], able["reason"]) == ("False", "CompetingHPA")
+    assert "default/other" in able["message"]
+    assert 'hpad_hpa_competing_writer{hpa_name="web",kind="hpa",namespace="default",writer="default/other"} 1.0' in (
+        await world.exposed("competing_writer{")
+    )
+    said = [line for line in lines if "default/other" in line["event"] and line["log_level"] == "warning"]
+    assert len(said) == 1, said
+    assert "does not scale the target" in said[0]["event"]
+    last = world.daemon.store.get(WEB).last
+    assert "not written: the HPA default/other of the API server" in last.sentence
+    await delete_hpa(world, "other")
+    await world.until(lambda: world.replicas("deployments", "web") == 5)
+    await world.until(lambda: held(world, "CompetingWriters") is None)
+    assert "hpad_hpa_competing_writer{" not in (await world.daemon.telemetry.exposition()).decode()
+
+
+async def test_a_file_yields_to_an_hpa_that_comes_later(world: Any, tmp_path: Path) -> None:
+    """Also to one of its own name, and of another spelling of the kind."""
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    manifest(tmp_path, 2)
+    await world.hpad(manifests=tmp_path)
+    await world.until(lambda: world.replicas("deployments", "web") == 2)
+    world.hpa("web", scaleTargetRef={**REF, "kind": "deployment"})
+    await world.until(lambda: reason(world, "CompetingWriters") == "OtherHPA")
+    manifest(tmp_path, 6)
+    await world.until(lambda: reason(world, "AbleToScale") == "CompetingHPA")
+    assert world.replicas("deployments", "web") == 2
+    assert world.status("web").get("conditions") is None
+
+
+async def test_a_setting_lets_both_write(world: Any, tmp_path: Path) -> None:
+    world.workload("Deployment", "web", 2)
+    world.load("web", 50)
+    world.hpa("other", scaleTargetRef=REF)
+    manifest(tmp_path, 5)
+    await world.hpad(manifests=tmp_path, competing_hpas="write")
+    await world.until(lambda: world.replicas("deployments", "web") == 5)
+    await world.until(lambda: reason(world, "CompetingWriters") == "OtherHPA")
+    assert held(world, "AbleToScale")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    "ref", [{**REF, "name": "other"}, {**REF, "kind": "StatefulSet"}, {**REF, "apiVersion": "oracle.example/v1"}]
+)
+async def test_an_hpa_of_another_target_is_no_competitor(world: Any, tmp_path: Path, ref: Json) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    world.hpa("other", scaleTargetRef=ref)
+    manifest(tmp_path, 3)
+    await world.hpad(manifests=tmp_path)
+    await world.until(lambda: world.replicas("deployments", "web") == 3)
+    assert held(world, "CompetingWriters") is None
+
+
+async def test_without_the_right_to_list_hpas_files_are_scaled_and_the_page_says_what_is_not_seen(
+    world: Any, tmp_path: Path
+) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    world.cluster.faults.add(path="/apis/autoscaling/v2/horizontalpodautoscalers", status=403, times=None)
+    manifest(tmp_path, 3)
+    daemon = await world.hpad(manifests=tmp_path)
+    await world.until(lambda: world.replicas("deployments", "web") == 3)
+    assert any("scale the same targets cannot be seen" in trouble for trouble in daemon.troubles())
+
+
+async def test_hpas_that_the_selector_leaves_out_compete_by_their_targets(world: Any) -> None:
+    world.workload("Deployment", "web", 2)
+    world.load("web", 50)
+    world.hpa("other", scaleTargetRef=REF)
+    path = world.hpa("web", minReplicas=5)
+    world.cluster.apply({**path, "metadata": {"name": "web", "labels": {"by": "hpad"}}})
+    await world.hpad(hpa_selector="by=hpad")
+    await world.until(lambda: world.condition("web", "CompetingWriters")[:2] == ("True", "OtherHPA"))
+    assert world.condition("web", "AbleToScale")[:2] == ("False", "CompetingHPA")
+    assert world.replicas("deployments", "web") == 2
+    assert world.status("other").get("conditions") is None
+    await delete_hpa(world, "other")
+    await world.until(lambda: world.replicas("deployments", "web") == 5)
+    await world.until(lambda: world.condition("web", "CompetingWriters") == ("", "", ""))
+
+
+async def test_hpas_that_the_selector_takes_do_not_compete_with_themselves(world: Any) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    path = world.hpa("web", minReplicas=3)
+    world.cluster.apply({**path, "metadata": {"name": "web", "labels": {"by": "hpad"}}})
+    await world.hpad(hpa_selector="by=hpad")
+    await world.until(lambda: world.replicas("deployments", "web") == 3)
+    assert world.condition("web", "CompetingWriters") == ("", "", "")
+
+
+async def test_a_client_that_sets_the_replicas_after_hpad_is_named(world: Any) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    world.hpa("web", minReplicas=3)
+    await world.hpad()
+    await world.until(lambda: world.replicas("deployments", "web") == 3)
+    await world.periods(2)
+    assert world.condition("web", "CompetingWriters") == ("", "", "")
+    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+    async with somebody(world, "keda-operator/2.17") as other:
+        scale = json.loads(await other.request("GET", path))
+        await other.request("PUT", path, body=json.dumps({**scale, "spec": {"replicas": 2}}).encode())
+        await world.until(lambda: world.condition("web", "CompetingWriters")[:2] == ("True", "ScaleWritten"))
+    assert "keda-operator" in world.condition("web", "CompetingWriters")[2]
+    await world.until(lambda: world.replicas("deployments", "web") == 3)
+    assert 'kind="scale",namespace="default",writer="keda-operator"' in await world.exposed("competing_writer{")
+
+
+async def test_a_client_that_writes_the_status_is_named(world: Any) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    world.hpa("web")
+    path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
+    async with somebody(world, "kube-controller-manager/v1.36.0 (linux/amd64)") as other:
+
+        async def write(**status: Any) -> None:
+            found = json.loads(await other.request("GET", path))
+            body = {**found, "status": {**found.get("status", {}), "desiredReplicas": 7, **status}}
+            await other.request("PUT", f"{path}/status", body=json.dumps(body).encode())
+
+        await write(currentReplicas=4)  # what it wrote before hpad came is no competition
+        await world.hpad()
+        await world.until(lambda: world.status("web").get("desiredReplicas") == 1)
+        await world.periods(3)
+        assert world.condition("web", "CompetingWriters") == ("", "", "")
+        async with asyncio.timeout(AT_LAST):  # writes within the second of the first cannot be told from it
+            while world.condition("web", "CompetingWriters")[:2] != ("True", "StatusWritten"):
+                await write(currentReplicas=5)
+                await world.periods(1)
+    assert "kube-controller-manager" in world.condition("web", "CompetingWriters")[2]
+    assert 'kind="status",namespace="default",writer="kube-controller-manager"' in (
+        await world.exposed("competing_writer{")
+    )
