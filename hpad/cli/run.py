@@ -181,7 +181,10 @@ def _add_switch(group: argparse._ActionsContainer, field: str, text: str) -> Non
 
 
 def _add_serving(parser: argparse.ArgumentParser) -> None:
-    about = "By default everybody may look who can connect to --listen. /livez and /readyz stay open in any case."
+    about = (
+        "By default every client that can connect to --listen may look; on loopback, if it asks for a local name, such "
+        "as localhost. /livez, /readyz and /healthz stay open in any case."
+    )
     group = parser.add_argument_group("who may look at --listen (each way that is set suffices)", about)
     for field, metavar, text, names in _SERVING_FLAGS:
         _add(group, field, metavar, text, *names)

@@ -2,22 +2,27 @@
 
 import asyncio
 import http
-from collections.abc import Callable
 from typing import Any, Final, cast
 
 import structlog
 from aiohttp import web
 
+from hpad.serve.seats import Seat, Seats
+
 CONNECTIONS: Final = 128
+PROBE_CONNECTIONS: Final = 16
+"""More, for probes alone, while all the others are at work."""
 AT_WORK: Final = 4
 """Requests that are worked on at a time; the page of ten thousand HPAs takes megabytes."""
 REQUEST_SECONDS: Final = 20.0
 """For an answer to be made, waiting for a turn included; then again for it to be taken."""
 HANDSHAKE_SECONDS: Final = 5.0
+HEAD_SECONDS: Final = 10.0
+"""For the head of a request to come, from the connection or the first byte on."""
 BODY_BYTES: Final = 1024
 """Nothing here takes a body."""
 SERVER: Final[dict[str, Any]] = {
-    "keepalive_timeout": 75.0,  # also bounds how long the head of a request may take to come
+    "keepalive_timeout": 75.0,
     "max_line_size": 2048,
     "max_field_size": 8190 + len("Bearer "),
     "max_headers": 64,
@@ -25,30 +30,70 @@ SERVER: Final[dict[str, Any]] = {
     "access_log": None,
 }
 """Arguments of a connection."""
+_END_OF_HEAD: Final = b"\r\n\r\n"
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's, with two differences. Who does not take, within `patience` seconds, what he has asked for, is cut off.
-    And of what is no request neither answer nor log repeats anything, since it may have been a token.
+    """aiohttp's, with these differences: it needs one of the `seats`; a client that does not send the head of a request
+    within `head_patience` seconds, or does not read its response within `patience`, is cut off; and of what is no
+    request neither answer nor log repeats anything, since it may have been a token.
     """
 
     patience = REQUEST_SECONDS
+    head_patience = HEAD_SECONDS
+    probes_only = False
+    """Whether all other seats are taken by connections at work."""
     _giving_up: asyncio.TimerHandle | None = None
+    _waiting: asyncio.TimerHandle | None = None
+    _idle_since: float | None = None
+    _partial = True
+    """Whether what came last is not the end of a head, so that the rest of one is to come."""
+
+    def __init__(self, manager: Any, *, seats: Seats, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+        super().__init__(manager, loop=loop, **options)
+        self._seats = seats
+        self._seat = Seat.NONE
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when it has waited for (the rest of) a request, in seconds of the loop; None while one is answered."""
+        sending = self.transport is not None and self.transport.get_write_buffer_size() > 0
+        return None if sending else self._idle_since
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._seat = self._seats.take(self)
+        if self._seat is Seat.NONE:
+            cast(asyncio.Transport, transport).abort()  # uvloop's are of no class of asyncio's
+            return
+        self.probes_only = self._seat is Seat.PROBES
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        self._partial = not data.endswith(_END_OF_HEAD)
+        if self._idle_since is not None and self._waiting is None:
+            self._limit_head()
+        super().data_received(data)
 
     def asked(self) -> None:
         """A request has come: the answer before it, if any, was taken."""
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-            self._giving_up = None
+        self._idle_since = None
+        for timer in (self._waiting, self._giving_up):
+            if timer is not None:
+                timer.cancel()
+        self._waiting = self._giving_up = None
 
     def answered(self) -> None:
         """An answer is on its way."""
         self.asked()
         self._giving_up = asyncio.get_running_loop().call_later(self.patience, self._give_up)
+        self._wait()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.asked()
-        super().connection_lost(exc)
+        self._seats.leave(self)
+        if self._seat is not Seat.NONE:
+            super().connection_lost(exc)
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -70,23 +115,15 @@ class Connection(web.RequestHandler):
         if self.transport is not None:
             self.transport.abort()
 
+    def _wait(self) -> None:
+        """For the next request; of one that has begun the rest has to come in time."""
+        self._idle_since = asyncio.get_running_loop().time()
+        if self._partial:
+            self._limit_head()
+
+    def _limit_head(self) -> None:
+        self._waiting = asyncio.get_running_loop().call_later(self.head_patience, self.abort)
+
     def _give_up(self) -> None:
         if self.transport is not None and self.transport.get_write_buffer_size() > 0:
             self.abort()
-
-
-class Door:
-    """A protocol factory before another: those above the number of connections are shown out at once."""
-
-    def __init__(self, count: Callable[[], int], inside: Callable[[], asyncio.Protocol], most: int) -> None:
-        self._count = count
-        self._inside = inside
-        self._most = most
-
-    def __call__(self) -> asyncio.BaseProtocol:
-        return self._inside() if self._count() < self._most else _Full()
-
-
-class _Full(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()  # uvloop's are of no class of asyncio's

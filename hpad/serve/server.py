@@ -1,4 +1,4 @@
-"""The read-only windows over HTTP: /metrics, /livez, /readyz, /api/hpas, /api/sources and a page for people."""
+"""The read-only port: /metrics, /livez, /readyz, /healthz, /api/hpas, /api/sources and a page for people."""
 
 import asyncio
 import contextlib
@@ -16,16 +16,17 @@ from aiohttp.typedefs import Handler
 
 from hpad.clock import Clock, SystemClock
 from hpad.model.serving import Serving
-from hpad.serve import guard, hpas, limits, page, tls, tokens
+from hpad.serve import guard, hosts, hpas, limits, page, seats, tls, tokens
 from hpad.serve.errors import ServeError as ServeError
 from hpad.serve.review import Reviewer
 from hpad.store.memory import Store
 from hpad.telemetry import CONTENT_TYPE, Telemetry
 
-PROBES: Final = ("/livez", "/readyz")
-"""Open to everybody: a kubelet has nothing to show."""
+PROBES: Final = ("/livez", "/readyz", "/healthz")
+"""Open to every client, by any name, and on the last seat: a kubelet has nothing to show."""
 REFRESH_SECONDS: Final = 10.0
 """How often the files of certificates and tokens are looked at."""
+_OWN_HEADERS: Final = ("WWW-Authenticate", "Allow", "Retry-After")
 _HEADERS: Final = {
     "Server": "hpad",
     "Cache-Control": "no-store",
@@ -33,6 +34,11 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": page.CONTENT_SECURITY_POLICY,
 }
+_FOREIGN: Final = (
+    "421: Misdirected Request\n"
+    "This port is open to every client of this machine, so that it answers to local names only: localhost, 127.0.0.1,\n"
+    "[::1]. For other names, set listen_token_file or another way to tell who may look.\n"
+)
 
 
 class Server:
@@ -77,7 +83,8 @@ class Server:
             known=self._tokens,
             reviewer=reviewer if serving.review else None,
         )
-        self._seats = asyncio.Semaphore(limits.AT_WORK)
+        self._at_work = asyncio.Semaphore(limits.AT_WORK)
+        self._local_names_only = False
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._refreshing: asyncio.Task[None] | None = None
@@ -99,6 +106,7 @@ class Server:
                 web.get("/metrics", self._metrics),
                 web.get("/livez", self._livez),
                 web.get("/readyz", self._readyz),
+                web.get("/healthz", self._livez),
             ]
         )
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
@@ -112,14 +120,18 @@ class Server:
         loop, inside = asyncio.get_running_loop(), runner.server
         assert inside is not None
         secure = self._certificates.context if self._certificates is not None else None
-        connection = functools.partial(limits.Connection, inside, loop=loop, **limits.SERVER)
-        door = limits.Door(lambda: len(inside.connections), connection, limits.CONNECTIONS)
+        room = seats.Seats(limits.CONNECTIONS, limits.PROBE_CONNECTIONS)
+        connection = functools.partial(limits.Connection, inside, seats=room, loop=loop, **limits.SERVER)
         patience = limits.HANDSHAKE_SECONDS if secure is not None else None
         try:
-            self._listening = await loop.create_server(door, host, port, ssl=secure, ssl_handshake_timeout=patience)
+            self._listening = await loop.create_server(
+                connection, host, port, ssl=secure, ssl_handshake_timeout=patience
+            )
         except OSError as error:
             await self.stop()
             raise ServeError(f"cannot listen on {host}:{port}: {_why_not(error)}") from None
+        addresses = [each.getsockname()[0] for each in self._listening.sockets]
+        self._local_names_only = self._guard.open and hosts.all_loopback(addresses)
         bound = self._listening.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.url = f"{'http' if secure is None else 'https'}://{name}:{bound[1]}"
@@ -170,6 +182,8 @@ class Server:
         connection.asked()
         response = await self._bounded(request, handler)
         response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
+        if connection.probes_only:
+            response.force_close()
         connection.answered()
         return response
 
@@ -177,8 +191,8 @@ class Server:
         try:
             async with asyncio.timeout(limits.REQUEST_SECONDS), contextlib.AsyncExitStack() as stack:
                 if request.path not in PROBES:
-                    await self._guard.admit(request)
-                    await stack.enter_async_context(self._seats)
+                    await self._admit(request)
+                    await stack.enter_async_context(self._at_work)
                 return await handler(request)
         except web.HTTPException as error:
             return web.Response(text=error.text, status=error.status, headers=_own_headers(error))
@@ -187,6 +201,17 @@ class Server:
         except Exception:  # noqa: BLE001  # whoever asks learns nothing of it, the log all
             self._log.exception("bug: a request failed in a way nobody expected", path=request.path)
             return web.Response(text="500: Internal Server Error\n", status=500)
+
+    async def _admit(self, request: web.Request) -> None:
+        """Return if the request may be answered, which is no probe; raises web.HTTPException."""
+        if cast(limits.Connection, request.protocol).probes_only:
+            raise web.HTTPServiceUnavailable(headers={"Retry-After": "15"})
+        if not self._by_local_name(request):
+            raise web.HTTPMisdirectedRequest(text=_FOREIGN)
+        await self._guard.admit(request)
+
+    def _by_local_name(self, request: web.Request) -> bool:
+        return not self._local_names_only or hosts.is_local(request.headers.getall("Host", ()))
 
     async def _page(self, request: web.Request) -> web.Response:
         rows = await hpas.rows(self._source, self._store, dry_run=self._dry_run)
@@ -217,7 +242,7 @@ class Server:
     async def _readyz(self, request: web.Request) -> web.Response:
         """The reasons name files and servers: whoever is nobody here learns only that there are some."""
         reasons = self._unready()
-        said = reasons if self._guard.open else ["not ready"]
+        said = reasons if self._guard.open and self._by_local_name(request) else ["not ready"]
         return web.Response(text="\n".join(said if reasons else ["ok"]) + "\n", status=503 if reasons else 200)
 
 
@@ -231,8 +256,8 @@ def _why_not(error: OSError) -> str:
 
 
 def _own_headers(error: web.HTTPException) -> dict[str, str]:
-    """What an error says in its headers: how to log in, or which methods there are."""
-    return {name: value for name, value in error.headers.items() if name in ("WWW-Authenticate", "Allow")}
+    """What an error says in its headers: how to log in, which methods there are, or when to come again."""
+    return {name: value for name, value in error.headers.items() if name in _OWN_HEADERS}
 
 
 def _json(value: object) -> web.Response:

@@ -5,6 +5,8 @@ reconcile, in place, and is complete after every one of them. The next line begi
 after a day's worth of steps, where a step does not follow from the last one (an HPA made anew, a break, a clock that
 was set), and where a step could not be written (to a file that somebody took away, say).
 
+Only the user of the daemon may read a recording (mode 0600; 0700 for a folder that is created).
+
 The folder is kept to a limit (see `rotation`): a file that has become large is gone on with in START-1, START-2, ...
 """
 
@@ -73,7 +75,7 @@ class Journal:
     async def start(self) -> None:
         """Raises RecordError."""
         try:
-            await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
             await asyncio.to_thread(self._rotation.measure)
         except OSError as error:
             raise RecordError(f"cannot record to {self._folder}: {error.strerror or error}") from None
@@ -156,7 +158,7 @@ class Journal:
     def _begin(self, file: _File, done: scenario.Reconciled) -> None:
         head = msgspec.json.encode(scenario.head(done, f"{file.path.stem}-{file.scenarios}"))
         step = msgspec.json.encode(scenario.step(done, new_spec=False))
-        with file.path.open("a+b") as out:
+        with open(file.path, "a+b", opener=_private) as out:
             if _is_cut(out):
                 out.write(b"\n")
             out.write(head[:-1] + b',"steps":[' + step + _TAIL)
@@ -177,6 +179,11 @@ def _opened(path: Path) -> _File:
     with contextlib.suppress(FileNotFoundError), path.open("rb") as held:
         return _File(path, scenarios=sum(1 for _ in held), size=held.tell())
     return _File(path)
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file that, if it is created, no other user can read at any moment: it tells what each HPA sees."""
+    return os.open(path, flags, 0o600)
 
 
 def _is_cut(out: BinaryIO) -> bool:

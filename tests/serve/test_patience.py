@@ -47,18 +47,6 @@ async def test_a_bug_tells_nothing_to_who_asks(path: str) -> None:
     assert [(line["log_level"], line["path"]) for line in logged] == [("error", path)]
 
 
-async def test_a_window_has_room_for_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CONNECTIONS", 2)
-    async with windows.opened(Serving()) as server:
-        (first, one), (_, two) = await connected(server), await connected(server)
-        late, three = await connected(server)
-        assert await ended(late) == b""
-        one.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert (await ended(first)).startswith(b"HTTP/1.1 200")
-        for writer in (one, two, three):
-            writer.close()
-
-
 class Slow(Reviewer):
     """A cluster that does not answer."""
 
@@ -103,15 +91,6 @@ async def test_so_many_requests_are_worked_on_at_a_time() -> None:
         answers = await asyncio.gather(*asked)
     assert {status for status, _ in answers} == {200}
     assert telemetry.most == limits.AT_WORK
-
-
-async def test_who_does_not_finish_the_head_of_a_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(limits.SERVER, "keepalive_timeout", 0.2)
-    async with windows.opened(Serving()) as server:
-        reader, writer = await connected(server)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
-        assert b"200" not in await ended(reader)
-        writer.close()
 
 
 async def test_who_does_not_shake_hands_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,3 +268,26 @@ def test_a_name_too_long_for_a_file_is_cut_and_stays_one_of_its_own(tmp_path: Pa
     for name in names:
         (tmp_path / name).touch()
         assert name.endswith(".20260101T000000Z-1234567.jsonl")
+
+
+def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode is that of the creation: what were narrowed afterwards could be opened before."""
+    created: list[int] = []
+    opened = os.open
+
+    def noted(path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+        if flags & os.O_CREAT and str(path).startswith(str(tmp_path)):
+            created.append(mode)
+        return opened(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", noted)
+    before = os.umask(0)
+    try:
+        record(tmp_path / "made" / "records", life([queue(80), queue(90)]))
+    finally:
+        os.umask(before)
+    files = list((tmp_path / "made" / "records").iterdir())
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600] * len(files)
+    assert created
+    assert set(created) == {0o600}
+    assert (tmp_path / "made" / "records").stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,221 @@
+"""More connections than there is room for, slow ones above all: probes are answered, and idle ones make room."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from serve import windows
+
+from hpad import process
+from hpad.model.serving import Serving
+from hpad.serve import limits
+from hpad.serve.seats import Seat, Seats
+from hpad.serve.server import Server
+from hpad.telemetry import Telemetry
+
+SOON = 120.0
+PROBE = b"GET %s HTTP/1.1\r\nHost: kubelet.example\r\n\r\n"
+LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])
+
+
+class Client:
+    """A connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def send(self, data: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(data)
+
+    async def answer(self) -> bytes:
+        """The head of the next answer, what there is of it where the connection ends."""
+        async with asyncio.timeout(SOON):
+            try:
+                return await self._reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError as error:
+                return error.partial
+            except ConnectionError:
+                return b""
+
+    async def ended(self) -> bytes:
+        """What comes until the server ends the connection, which it has to do soon."""
+        async with asyncio.timeout(SOON):
+            try:
+                return await self._reader.read()
+            except ConnectionError:
+                return b""
+
+    @property
+    def is_open(self) -> bool:
+        return not self._reader.at_eof() and self._reader.exception() is None
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@asynccontextmanager
+async def clients(server: Server, count: int) -> AsyncIterator[list[Client]]:
+    """So many connections, in the order in which the server has taken them."""
+    host, port = server.url.partition("://")[2].split(":")
+    made = []
+    for _ in range(count):
+        made.append(Client(*await asyncio.open_connection(host, int(port))))
+        await asyncio.sleep(0.01)
+    try:
+        yield made
+    finally:
+        for client in made:
+            client.close()
+
+
+class Stuck(Telemetry):
+    """Scrapes never end; `inside` are under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = 0
+
+    async def exposition(self) -> bytes:
+        self.inside += 1
+        await asyncio.Event().wait()
+        return b""
+
+
+@LOOPS
+def test_heads_that_never_end_keep_no_probe_out(loop: Any) -> None:
+    """140 slow connections at 128 seats, of which each sends a byte now and then."""
+
+    async def main() -> list[bytes]:
+        async with windows.opened(Serving()) as server, clients(server, 140) as slow:
+            for client in slow:
+                client.send(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
+            found = []
+            for path in (b"/livez", b"/readyz", b"/healthz", b"/livez"):
+                for client in slow:
+                    client.send(b"a")
+                async with clients(server, 1) as (probe,):
+                    probe.send(PROBE % path)
+                    found.append((await probe.answer()).partition(b"\r\n")[0])
+            return found
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(main()) == [b"HTTP/1.1 200 OK"] * 4
+
+
+async def test_the_one_that_has_been_idle_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+    async with windows.opened(Serving()) as server, clients(server, 2) as (first, second):
+        first.send(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await first.answer()).startswith(b"HTTP/1.1 200")  # from now on the second one has waited for longer
+        async with clients(server, 1) as (third,):
+            assert await second.ended() == b""
+            for client in (first, third):
+                client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert b"HTTP/1.1 200" in await client.ended()
+
+
+async def test_while_all_are_at_work_there_are_seats_for_probes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+    telemetry = Stuck()
+    async with windows.opened(Serving(), telemetry=telemetry) as server, clients(server, 2) as busy:
+        for client in busy:
+            client.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(SOON):
+            while telemetry.inside < 2:  # noqa: ASYNC110  # the state of the world
+                await asyncio.sleep(0.01)
+        for _ in range(limits.PROBE_CONNECTIONS * 2):
+            async with clients(server, 1) as (probe,):
+                probe.send(PROBE % b"/livez")
+                assert (await probe.ended()).startswith(b"HTTP/1.1 200")
+        async with clients(server, 1) as (other,):
+            other.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            refused = await other.ended()
+        assert refused.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After" in refused
+        assert all(client.is_open for client in busy)
+
+
+@pytest.mark.parametrize(
+    ("before", "sent"),
+    [
+        (b"", b""),
+        (b"", b"GET / HTTP/1.1\r\nHost: x\r\nX: "),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTT"),
+        (b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET / HTT"),
+    ],
+    ids=["nothing", "half a head", "half a second head", "half a second head at once"],
+)
+async def test_who_does_not_finish_the_head_of_a_request_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, before: bytes, sent: bytes
+) -> None:
+    monkeypatch.setattr(limits.Connection, "head_patience", 0.3)
+    async with windows.opened(Serving()) as server, clients(server, 1) as (client,):
+        if before:
+            client.send(before)
+            assert (await client.answer()).startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(0.5)  # between two requests there is more time
+            assert client.is_open
+        client.send(sent)
+        await client.ended()
+
+
+async def test_bytes_that_trickle_in_win_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits.Connection, "head_patience", 0.5)
+    async with windows.opened(Serving()) as server, clients(server, 1) as (client,):
+        client.send(b"GET / HTTP/1.1\r\nX: ")
+
+        async def trickle() -> None:
+            while True:
+                client.send(b"a")
+                await asyncio.sleep(0.02)
+
+        trickling = asyncio.create_task(trickle())
+        assert b"200" not in await client.ended()
+        trickling.cancel()
+
+
+def test_a_head_has_ten_seconds() -> None:
+    assert limits.Connection.head_patience == 10
+
+
+async def test_with_tls_the_seats_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+    authority = trustme.CA()
+    certificate, key = windows.write_certificate(tmp_path, authority)
+    async with windows.opened(Serving(certificate=certificate, private_key=key)) as server:
+        host, port = server.url.partition("://")[2].split(":")
+        tls = windows.client(authority)
+        made = [Client(*await asyncio.open_connection(host, int(port), ssl=tls)) for _ in range(5)]
+        made[-1].send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await made[-1].ended()).startswith(b"HTTP/1.1 200")
+        assert [await client.ended() for client in made[:3]] == [b""] * 3
+        for client in made:
+            client.close()
+
+
+class Guest:
+    def __init__(self, idle_since: float | None) -> None:
+        self.idle_since = idle_since
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_seats_are_bounded_whatever_comes() -> None:
+    seats = Seats(2, 1)
+    busy = [Guest(None) for _ in range(4)]
+    assert [seats.take(guest) for guest in busy] == [Seat.ANY, Seat.ANY, Seat.PROBES, Seat.NONE]
+    assert len(seats) == 3
+    busy[0].idle_since, busy[2].idle_since = 5.0, 4.0
+    assert seats.take(Guest(1.0)) is Seat.PROBES  # in place of the third, which was idle for longer
+    assert [guest.aborted for guest in busy] == [False, False, True, False]
+    seats.leave(busy[2])
+    assert len(seats) == 3
+    seats.leave(busy[1])
+    assert len(seats) == 2
