@@ -1,0 +1,118 @@
+"""The documents are true where a program can tell: links lead somewhere, manifests are valid, examples run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpad.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("config/*/*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+HEADING = re.compile(r"^#+ (.+)$", re.M)
+NAMED = re.compile(
+    r"`(hpad_spool\.py|test_hpad_spool\.py|pyproject\.toml|hpad\.yaml)`:\n\n```\w+\n(.*?)^```$", re.M | re.S
+)
+
+
+def anchor(heading: str) -> str:
+    """The fragment that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(path.read_text("utf-8")) if found == language]
+
+
+def yaml_blocks(wanted: str) -> list[object]:
+    found = [(path, text) for path in DOCUMENTS for text in blocks(path, "yaml") if re.search(wanted, text, re.M)]
+    return [pytest.param(text, id=f"{path.name}-{index}") for index, (path, text) in enumerate(found)]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in LINK.findall(path.read_text("utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, fragment = target.partition("#")
+        led = (path.parent / file).resolve() if file else path
+        assert led.exists(), f"{path.name}: {target}"
+        if fragment:
+            anchors = [anchor(heading) for heading in HEADING.findall(led.read_text("utf-8"))]
+            assert fragment in anchors, f"{path.name}: {target}"
+
+
+@pytest.mark.parametrize("text", yaml_blocks("^kind: HorizontalPodAutoscaler"))
+def test_hpas_in_documents_are_valid(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hpa.yaml").write_text(text)
+    assert main(["check", "--scale-to-zero", str(tmp_path / "hpa.yaml")]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("text", yaml_blocks(r"\A  metrics:\n"))
+def test_metrics_in_documents_are_valid(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = yaml.safe_load(text)
+    spec |= {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}}
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"}}
+    (tmp_path / "hpa.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
+    assert main(["check", str(tmp_path / "hpa.yaml")]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("text", yaml_blocks("^sources:"))
+def test_sources_in_documents_are_valid(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if "adapter: spool" in text:
+        return  # checked below, with its adapter
+    (tmp_path / "hpad.yaml").write_text(text)
+    assert main(["check", str(tmp_path / "hpad.yaml")]) == 0, capsys.readouterr()
+
+
+class Spool:
+    """The package of docs/adapters.md, as pip would install it, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        files = dict(NAMED.findall((ROOT / "docs" / "adapters.md").read_text("utf-8")))
+        assert set(files) == {"pyproject.toml", "hpad_spool.py", "test_hpad_spool.py", "hpad.yaml"}
+        for name, text in files.items():
+            (folder / name).write_text(text.replace("/var/spool/mailer", str(folder / "mailer")))
+        points = re.search(r'"hpad\.adapters"\]\n(.*?)\n\n', files["pyproject.toml"], re.S)
+        assert points is not None
+        info = folder / "hpad_spool-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hpad-spool\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[hpad.adapters]\n{points[1].replace(chr(34), '')}\n")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HPAD_", "PYTEST_"))}
+        environment = {**kept, "PYTHONPATH": str(self.folder)}
+        asked = [sys.executable, "-m", *arguments]
+        return subprocess.run(asked, capture_output=True, text=True, env=environment, cwd=self.folder, check=False)
+
+
+def test_the_adapter_of_the_document_works(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    kept = spool.run("pytest", "-q", "-p", "no:cacheprovider", "test_hpad_spool.py")
+    assert "1 passed" in kept.stdout, kept.stdout + kept.stderr
+    described = spool.run("hpad", "adapters", "describe", "spool")
+    assert "root: text (required)" in described.stdout
+    checked = spool.run("hpad", "check", "hpad.yaml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_adapter_of_the_document_answers(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    (tmp_path / "mailer" / "incoming").mkdir(parents=True)
+    for number in range(7):
+        (tmp_path / "mailer" / "incoming" / str(number)).touch()
+    asked = ("hpad", "sources", "test", "--config", "hpad.yaml", "mail", "spool_files", "--selector")
+    found = spool.run(*asked, "folder=incoming")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "7" in found.stdout
+    missing = spool.run(*asked, "folder=outgoing")
+    assert missing.returncode != 0
+    assert "outgoing" in missing.stdout + missing.stderr
