@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock, Moment
-from hpad.control import act, competing, jumps, ownership, relief, resume
+from hpad.control import act, competing, jumps, narrate, ownership, relief, resume
 from hpad.control.claims import Claims
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
@@ -292,7 +292,7 @@ class Reconciler:
             self._record(hpa, event)
         before = self._memory(hpa)
         writes = (settlement.status_changed or turn.owed is not None) and not self._in_memory
-        told = _told(view, decision, outcome, settlement)
+        told = narrate.told(view, decision, outcome, settlement)
         memory = msgspec.structs.replace(
             before,
             uid=hpa.metadata.uid,
@@ -312,7 +312,8 @@ class Reconciler:
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))
         self._competing.report(hpa.metadata.key, view.competitors, yields=self._ways.yields)
-        self._say(view, decision, told, before.last or Last(view.now, ""))
+        known = before.last or Last(view.now, "")
+        narrate.say(self._log, view, decision, told, known, dry_run=self._ways.dry_run)
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
         return self._about(hpa, self._store.get(hpa.metadata.key))
@@ -350,26 +351,6 @@ class Reconciler:
         if not self._ways.dry_run:
             self._world.recorder.record(hpa, event)
 
-    def _say(self, view: examine.View, decision: decide.Decision, told: Last, before: Last) -> None:
-        """One line for a change of the replica count or of what is wrong; the rest is for debugging.
-
-        A count that is withheld stays decided turn after turn: that is said when it changes.
-        """
-        error, moves = told.error, decision.scale_to is not None and told.withheld is None
-        news = error != before.error or told.withheld != before.withheld
-        say = self._log.info if news or moves else self._log.debug
-        if error and error != before.error:
-            say = self._log.warning
-        say(
-            told.sentence,
-            hpa=str(view.hpa.metadata.key),
-            target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
-            replicas=view.scale.spec.replicas if view.scale is not None else None,
-            scale_to=decision.scale_to,
-            **({"error": error} if error and not decision.undecided else {}),
-            **({"dry_run": True} if self._ways.dry_run else {}),
-        )
-
     def _count(self, view: examine.View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
         self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)
         hpa, wanted = view.hpa, settlement.status.desired_replicas
@@ -398,13 +379,3 @@ def _selector(scale: Scale | None) -> selector.Selector | None:
 def _contested(verdict: examine.Verdict) -> bool:
     """Whether the HPA got as far as its metrics but for what is wrong with its pods: that stakes a claim as well."""
     return isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE
-
-
-def _told(
-    view: examine.View, decision: decide.Decision, outcome: settle.Outcome | None, settlement: settle.Settlement
-) -> Last:
-    """The last decision for people; one that was withheld says so."""
-    withheld = None if outcome is None else outcome.withheld
-    if withheld is None:
-        return Last(view.now, str(decision), settlement.error)
-    return Last(view.now, f"{decision}; not written: {withheld.message}", settlement.error, decision.scale_to)

@@ -45,12 +45,12 @@ def _stood_in(proposal: Proposal, fallback: Fallback, known: Heard, now: datetim
         return proposal
     since = f"failing for {_written(failing)}"
     if fallback.kind == REPLICAS:
-        return _with(proposal, fallback.replicas, f"falls back to {fallback.replicas} replicas, {since}")
+        return _with(proposal, fallback.replicas, f"falls back to {_count(fallback.replicas)}, {since}")
     if fallback.kind == IGNORE:
         return msgspec.structs.replace(proposal, relief=f"is ignored, {since}", ignored=True)
     if fallback.kind == LAST_GOOD and known.good_at is not None and now - known.good_at <= fallback.age:
         age = _written(now - known.good_at)
-        return _with(proposal, known.replicas, f"falls back to {known.replicas} replicas, as wanted {age} ago")
+        return _with(proposal, known.replicas, f"falls back to {_count(known.replicas)}, as wanted {age} ago")
     return proposal
 
 
@@ -86,3 +86,7 @@ def _heard(view: View, proposal: Proposal) -> Heard:
 
 def _written(span: timedelta) -> str:
     return duration.write(timedelta(seconds=int(span.total_seconds())))
+
+
+def _count(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"

@@ -16,15 +16,17 @@ class StoreError(Exception):
 
 
 class Last(msgspec.Struct, frozen=True):
-    """The last decision, as a sentence for people, and what was wrong with the reconcile, if anything.
+    """The last decision, as a sentence for people, and the cause of what was wrong with the reconcile, if anything was.
 
-    `withheld` is the count that was decided but not written, None where nothing was withheld.
+    `withheld` is the count that was decided but not written, None where nothing was withheld. `relieved` are the labels
+    of the metrics that a fallback stood in for.
     """
 
     at: datetime
     sentence: str
     error: str | None = None
     withheld: int | None = None
+    relieved: tuple[str, ...] = ()
 
 
 class Begun(msgspec.Struct, frozen=True):

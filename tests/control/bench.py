@@ -150,11 +150,11 @@ class World:
 
 
 class Metrics:
-    """External metrics by name, in whole units; what is missing fails, and a function may do as it likes."""
+    """External metrics by name, in whole units; an error or what is missing fails, and a function may do as it likes."""
 
     def __init__(self, clock: virtual.VirtualClock) -> None:
         self.clock = clock
-        self.values: dict[str, int | Callable[[], Any]] = {}
+        self.values: dict[str, int | AdapterError | Callable[[], Any]] = {}
         self.asked: list[tuple[float, str]] = []
         self.askers: list[Asker | None] = []
 
@@ -166,8 +166,8 @@ class Metrics:
         value = self.values.get(hpa.name)
         if callable(value):
             value = await value()
-        if value is None:
-            return [AdapterError("no such metric") for _ in queries]
+        if value is None or isinstance(value, AdapterError):
+            return [value or AdapterError("no such metric") for _ in queries]
         return [ExternalSample((value * 1000,), self.clock.now()) for _ in queries]
 
     def times(self, name: str) -> list[float]:
