@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from hpad.engine.settle import sentence
 from hpad.lab import replay
 from hpad.model import snapshot
 from hpad.model.snapshot import SnapshotError
@@ -77,8 +78,7 @@ def _explain(scenarios: Iterator[Steps]) -> int:
 
 def _sentences(scenario: snapshot.Scenario) -> Iterator[str]:
     for replayed in replay.run(scenario):
-        failed = "" if replayed.outcome is None else replayed.outcome.error
-        yield f"{replayed.step.time:%Y-%m-%dT%H:%M:%SZ} {replayed.decision}" + (f"; failed: {failed}" if failed else "")
+        yield f"{replayed.step.time:%Y-%m-%dT%H:%M:%SZ} {sentence(replayed.decision, replayed.outcome)}"
 
 
 def _check(scenarios: Iterator[Steps]) -> int:

@@ -14,13 +14,10 @@ _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 
 def told(view: View, decision: decide.Decision, outcome: settle.Outcome | None, settlement: settle.Settlement) -> Last:
     """The last decision for people, with the cause of what is wrong; a count that was not written says why."""
-    unwritten = None
-    if outcome is not None and not outcome.written:
-        unwritten = outcome.error if outcome.withheld is None else outcome.withheld.message
     failed = None if outcome is None else outcome.error
     return Last(
         at=view.now,
-        sentence=str(decision) if unwritten is None else f"{decision}; not written: {unwritten}",
+        sentence=settle.sentence(decision, outcome),
         error=(failed or decision.trouble or settlement.error) if settlement.error else None,
         withheld=decision.scale_to if outcome is not None and outcome.withheld is not None else None,
         relieved=tuple(proposal.goal.label for proposal in decision.proposals if proposal.relief),
@@ -54,10 +51,12 @@ def _say_fallbacks(
     key, found = str(view.hpa.metadata.key), {proposal.goal.label: proposal for proposal in proposals}
     for label in now:
         if label not in before:
-            log.warning(f"a fallback begins: {explain.failure(found[label])}", hpa=key)
+            begun = f"a fallback begins: {explain.failure(found[label])}"
+            log.warning(begun, hpa=key)
     for label in before:
         if label not in now:
-            log.info(f"a fallback ends: {_ended(label, found.get(label))}", hpa=key)
+            ended = f"a fallback ends: {_ended(label, found.get(label))}"
+            log.info(ended, hpa=key)
 
 
 def _ended(label: str, proposal: Proposal | None) -> str:

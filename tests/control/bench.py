@@ -150,7 +150,7 @@ class World:
 
 
 class Metrics:
-    """External metrics by name, in whole units; an error or what is missing fails, and a function may do as it likes."""
+    """External metrics by name, in whole units; what is missing or an error fails, a function may do as it likes."""
 
     def __init__(self, clock: virtual.VirtualClock) -> None:
         self.clock = clock

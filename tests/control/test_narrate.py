@@ -74,9 +74,7 @@ def test_a_failure_is_told_once_and_by_its_cause() -> None:
     """Also where its text counts seconds."""
     old = 'source "x": sample is {}s old, older than max_age 60s'
     ages = [AdapterError(old.format(seconds)) for seconds in (75, 135, 195)]
-    assert lines(hpa("web"), 10, *ages) == [
-        ("warning", f"cannot decide: external metric web fails: {old.format(75)}")
-    ]
+    assert lines(hpa("web"), 10, *ages) == [("warning", f"cannot decide: external metric web fails: {old.format(75)}")]
 
 
 def test_another_cause_is_news() -> None:

@@ -50,6 +50,11 @@ class Outcome(msgspec.Struct, frozen=True):
         """Whether the target has the count now."""
         return self.error is None and self.withheld is None
 
+    @property
+    def flaw(self) -> str | None:
+        """Why the target does not have the count; None where it has."""
+        return self.error if self.withheld is None else self.withheld.message
+
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """What a reconcile leaves behind.
@@ -85,6 +90,12 @@ class _Draft(msgspec.Struct):
 
     def warn(self, reason: str, message: str) -> None:
         self.events.append(Event(WARNING, reason, message))
+
+
+def sentence(decision: Decision, outcome: Outcome | None) -> str:
+    """The decision as one sentence, and why it was not written where it was not."""
+    flaw = None if outcome is None else outcome.flaw
+    return str(decision) if flaw is None else f"{decision}; not written: {flaw}"
 
 
 def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlement:
