@@ -38,7 +38,11 @@ Optional methods for commands, which never run in a reconcile:
 - `async history(query, times) -> list[Sample | AdapterError]`: what `answer` would have returned at each of these times
   (datetimes in ascending order, at equal distances).
 
-Both raise AdapterError, and neither returns a secret.
+Both raise AdapterError, and neither returns a secret. `hpad check` and `hpad doctor` tell all that is wrong with the
+settings at once: each field is judged by itself, __post_init__ may name several flaws (a line each, "field: text"), and
+a static method `flaws(settings)` yields what a look at the files that the settings name shows, as (path, text), where
+the path holds fields and keys: `("metrics", "depth", "query"), "a ( is never closed"`. It may block; where fields are
+wrong, `settings` is an object with the good ones alone.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

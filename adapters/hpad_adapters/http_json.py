@@ -43,12 +43,12 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a metric's number is.
 
     url: the document. path: the number in it: names with dots between, [0] for an element of a list, [*] for each of
-    its elements (whose values count together), such as "queues[0].depth" or "shards[*].backlog"; empty for a document
-    that is but a number. params: the labels that the metric's selector must give, sent as parameters of the URL.
+    its elements (whose values count together), such as "queues[0].depth" or "shards[*].backlog"; "" for a document that
+    is but a number. params: the labels that the metric's selector must give, sent as parameters of the URL.
     """
 
     url: str
-    path: str = ""
+    path: str
     params: list[str] = []
 
     def __post_init__(self) -> None:

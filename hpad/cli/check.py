@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -103,7 +102,10 @@ def _judge(document: Document, args: argparse.Namespace) -> Verdict | None:
             return _without_object(document, "configuration", (FieldError(INVALID, "", _APART),))
         detail = f"an HPA has kind: {api.KIND} and apiVersion: {api.API_VERSION}"
         return _without_object(document, "", (*document.faults, required("kind", detail)))
-    return _without_object(document, "configuration", (*document.faults, *configuration_errors(document)))
+    from hpad.cli import configuration  # here, as HPAs are checked without it
+
+    errors = (*_placed(document, document.faults), *configuration.errors(document))
+    return Verdict(document, "configuration", "", errors)
 
 
 def _is_configuration(value: dict[str, Any]) -> bool:
@@ -136,32 +138,6 @@ def _without_object(document: Document, subject: str, errors: tuple[FieldError, 
 
 def _placed(document: Document, errors: tuple[FieldError, ...]) -> tuple[tuple[int, FieldError], ...]:
     return tuple((document.line_of(error.field), error) for error in errors)
-
-
-def configuration_errors(document: Document) -> Iterator[FieldError]:
-    """What is wrong with the daemon's own settings, and with those of the adapters that its sources name."""
-    from hpad import settings  # here, as HPAs are checked without them
-    from hpad.adapter import AdapterError
-    from hpad.gather import registry
-
-    path = Path(document.file)
-    if not path.is_file():
-        yield FieldError(INVALID, "", "configuration is checked from a file, not from standard input")
-        return
-    try:
-        found = settings.load(path, {}, {})
-    except settings.SettingsError as error:
-        for problem in error.problems:
-            message = problem.removeprefix(f"{path}: ")
-            field = message.partition(":")[0]
-            yield FieldError(INVALID, field if field in document.value else "", message)
-        return
-    for source in found.sources:
-        try:
-            registry.decode(source, registry.adapter_class(source.adapter).Settings)
-        except AdapterError as error:
-            field = f"sources.{source.name}"
-            yield FieldError(INVALID, field, f"{field}: {error.message}")
 
 
 def _as_text(verdict: Verdict) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hpad.cli import check
+from hpad.cli import configuration
 from hpad.manifests import documents
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.found import Source
@@ -106,7 +106,7 @@ def flaws(settings: dict[str, Any], sources: Iterable[Source]) -> list[FieldErro
         path = Path(folder) / SETTINGS
         path.write_text(dumped(settings, "yaml"), encoding="utf-8")
         [document] = documents.read(path)
-        errors = [error.message.replace(f"{path}: ", "") for error in check.configuration_errors(document)]
+        errors = [error.message.replace(f"{path}: ", "") for _, error in configuration.errors(document)]
     triggers = {source.entry: source.path for source in sources}
     return [
         FieldError(INVALID, next((path for name, path in triggers.items() if name in text), ""), text)

@@ -3,9 +3,13 @@
 An adapter's schema is a msgspec.Struct; what msgspec says of a flaw is read here and said in hpad's own words.
 """
 
+import contextlib
+import functools
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
@@ -17,6 +21,8 @@ _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.+)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]+)`(, got `[^`]+`)?(?P<within> .+)?")
+_SCHEMAS = re.compile(r"Object (contains|missing)|Expected |Invalid |Length |Array |Str")
+"""How msgspec's own complaints begin."""
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -32,19 +38,154 @@ _LONGEST_VALUE = 80
 Path = tuple[str | int, ...]
 
 
-def explained(given: Mapping[str, Any], schema: type[msgspec.Struct], message: str) -> str:
-    """`message`, msgspec's or that of the schema's own __post_init__, as "field: what is wrong with its value".
+class Flaw(NamedTuple):
+    """What is wrong, and where: fields, keys of mappings and positions in lists."""
+
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (_written(self.path), self.text) if part)
+
+
+def found(given: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[Flaw]:
+    """All that is wrong with these settings, in the order of the fields; empty where the schema takes them.
 
     No value is shown of a field that may hold a secret.
     """
-    place = _PLACE.search(message)
-    text = message[: place.start()] if place else message
+    flaws = list(_in_struct(given, schema, _Root(given, schema), ()))
+    if flaws:
+        return flaws
     try:
-        path = _path(given, schema, message, place["path"] if place else "")
-        path, text = _worded(given, schema, path, text)
-    except (LookupError, TypeError):  # such as a key that is no text: then msgspec's own words have to do
-        return message
-    return ": ".join(part for part in (_written(path), text) if part)
+        msgspec.convert(given, schema)
+    except (msgspec.ValidationError, ValueError) as error:  # nothing that was looked for, such as a key that is no text
+        return [Flaw((), str(error))]
+    return []
+
+
+def good(given: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence[Flaw]) -> Any:
+    """What there is of the settings without these flaws: an object with the fields that are good, defaults included."""
+    rest = functools.reduce(_without, (flaw.path[:2] for flaw in found), given)
+    fields = {}
+    for field in msgspec.structs.fields(schema):
+        if field.encode_name in rest:
+            with contextlib.suppress(msgspec.ValidationError, ValueError):
+                fields[field.name] = msgspec.convert(rest[field.encode_name], field.type)
+        elif not field.required:
+            known = field.default is not msgspec.NODEFAULT
+            fields[field.name] = field.default if known else field.default_factory()
+    return types.SimpleNamespace(**fields)
+
+
+class _Root(NamedTuple):
+    """The settings as a whole, for words about a part of them."""
+
+    given: Mapping[str, Any]
+    schema: type[msgspec.Struct]
+
+    def flaw(self, path: Path, text: str) -> Flaw:
+        """msgspec's text about that place, in hpad's own words."""
+        try:
+            return Flaw(*_worded(self.given, self.schema, path, text))
+        except (LookupError, TypeError):  # such as a key that is no text: then msgspec's own words have to do
+            return Flaw(path, text)
+
+
+def _in_struct(value: Any, form: type[msgspec.Struct], root: _Root, path: Path) -> Iterator[Flaw]:
+    """Flaws of fields, then what the struct says of the good ones together (its __post_init__)."""
+    if not isinstance(value, Mapping):
+        yield from _as_a_whole(value, form, root, path)
+        return
+    fields = {field.encode_name: field for field in msgspec.structs.fields(form)}
+    unknown = [str(name) for name in value if name not in fields]
+    wrong = []
+    if form.__struct_config__.forbid_unknown_fields:
+        wrong = [root.flaw(path, f"Object contains unknown field `{name}`") for name in unknown]
+    for name, field in fields.items():
+        if name in value:
+            wrong += _in(value[name], field.type, root, (*path, name))
+        elif field.required and not any(settings.meant(each, tuple(fields)) == name for each in unknown):
+            wrong.append(root.flaw(path, f"Object missing required field `{name}`"))
+    yield from wrong
+    yield from _together(value, form, path, wrong)
+
+
+def _together(
+    value: Mapping[str, Any], form: type[msgspec.Struct], path: Path, wrong: Sequence[Flaw]
+) -> Iterator[Flaw]:
+    """What __post_init__ says, a line for each flaw, of the fields that are good by themselves.
+
+    Where some are not, it is told without them; what it says of one of those then, it might not say of a right one.
+    """
+    places = [flaw.path[len(path) :] for flaw in wrong]
+    dropped = [str(place[0]) for place in places if place]
+    for line in _said_together(value, form, places):
+        head, colon, text = line.partition(": ")
+        if colon and head in value:
+            if not any(re.search(rf"\b{re.escape(name)}\b", line) for name in dropped):
+                yield Flaw((*path, head), text)
+        elif not wrong:
+            yield Flaw(path, line)
+
+
+def _said_together(value: Mapping[str, Any], form: type[msgspec.Struct], places: Sequence[Path]) -> Sequence[str]:
+    """The lines of __post_init__ about the mapping without what stands at these places: without an entry of a mapping,
+    or where that will not do, without the whole field."""
+    for depth in (2, 1):
+        rest = functools.reduce(_without, (place[:depth] for place in places), value)
+        try:
+            msgspec.convert(rest, form)
+        except (msgspec.ValidationError, ValueError) as error:
+            if not _PLACE.search(str(error)) and not _SCHEMAS.match(str(error)):
+                return str(error).splitlines()
+        else:
+            return ()
+    return ()
+
+
+def _without(value: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The mapping without what stands at that place."""
+    if not path:
+        return value
+    step, rest = str(path[0]), path[1:]
+    inner = value.get(step)
+    if rest and isinstance(inner, Mapping):
+        return {**value, step: _without(inner, rest)}
+    return {name: entry for name, entry in value.items() if name != step}
+
+
+def _in(value: Any, form: Any, root: _Root, path: Path) -> Iterator[Flaw]:
+    """Flaws of a value of any form: those of its parts, where it has parts."""
+    for each in _forms(form):
+        origin, inner = typing.get_origin(each), typing.get_args(each)
+        if isinstance(each, type) and issubclass(each, msgspec.Struct) and isinstance(value, Mapping):
+            yield from _in_struct(value, each, root, path)
+            return
+        if origin in (dict, Mapping) and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+            for key, entry in value.items():
+                yield from _in(entry, inner[1], root, (*path, key))
+            return
+        if origin in (list, set, frozenset) and isinstance(value, list):
+            for index, entry in enumerate(value):
+                yield from _in(entry, inner[0], root, (*path, index))
+            return
+    yield from _as_a_whole(value, form, root, path)
+
+
+def _forms(form: Any) -> tuple[Any, ...]:
+    """The alternatives of a union; anything else on its own."""
+    return typing.get_args(form) if typing.get_origin(form) in (typing.Union, types.UnionType) else (form,)
+
+
+def _as_a_whole(value: Any, form: Any, root: _Root, path: Path) -> Iterator[Flaw]:
+    """What msgspec says of the value."""
+    try:
+        msgspec.convert(value, form)
+    except (msgspec.ValidationError, ValueError) as error:
+        message = str(error)
+        place = _PLACE.search(message)
+        text = message[: place.start()] if place else message
+        yield root.flaw((*path, *_steps(place["path"] if place else "")), text)
 
 
 def _worded(given: Mapping[str, Any], schema: type[msgspec.Struct], path: Path, text: str) -> tuple[Path, str]:
@@ -66,39 +207,10 @@ def _worded(given: Mapping[str, Any], schema: type[msgspec.Struct], path: Path, 
     return path, text
 
 
-def _path(given: Mapping[str, Any], schema: type[msgspec.Struct], message: str, written: str) -> Path:
-    """msgspec's path, with the keys of mappings, which it leaves out."""
-    path: Path = ()
-    for step in _STEP.finditer(written):
-        if step["field"] is not None:
-            path = (*path, step["field"])
-        elif step["index"] != "...":
-            path = (*path, int(step["index"]))
-        else:
-            path = (*path, _culprit(given, schema, message, path))
-    return path
-
-
-def _culprit(given: Mapping[str, Any], schema: type[msgspec.Struct], message: str, path: Path) -> str:
-    """The entry of the mapping there that is complained of: the one that draws the same complaint when it is alone."""
-    entries = _at(given, path)
-    for key in entries:
-        try:
-            msgspec.convert(_with(given, path, {key: entries[key]}), schema)
-        except msgspec.ValidationError as error:
-            if str(error) == message:
-                return str(key)
-    raise LookupError(path)
-
-
-def _with(given: Any, path: Path, entry: Any) -> Any:
-    """`given` with something else at that place."""
-    if not path:
-        return entry
-    first, *rest = path
-    if isinstance(given, Mapping):
-        return {**given, first: _with(given[first], tuple(rest), entry)}
-    return [_with(each, tuple(rest), entry) if index == first else each for index, each in enumerate(given)]
+def _steps(written: str) -> Path:
+    """msgspec's path, which leaves the keys of mappings out."""
+    steps = (step for step in _STEP.finditer(written) if step["index"] != "...")
+    return tuple(step["field"] if step["field"] is not None else int(step["index"]) for step in steps)
 
 
 def _at(given: Any, path: Path) -> Any:

@@ -7,7 +7,7 @@ becomes the answer to the queries of that source and to no others.
 import asyncio
 import difflib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -91,12 +91,38 @@ def _check_class(name: str, value: str, loaded: Any) -> None:
 
 
 def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msgspec.Struct:
-    """The source's settings in its adapter's own schema; raises AdapterError naming source, field and value."""
+    """The source's settings in its adapter's own schema; raises AdapterError naming source, fields and values."""
     try:
         return msgspec.convert(source.settings, schema)
-    except (msgspec.ValidationError, ValueError) as error:
-        said = flaws.explained(source.settings, schema, str(error))
+    except (msgspec.ValidationError, ValueError):
+        said = "; ".join(map(str, flaws.found(source.settings, schema)))
         raise AdapterError(f'source "{source.name}" (adapter "{source.adapter}"): {said}', "spec") from None
+
+
+def wrong(source: settings.SourceSettings) -> list[flaws.Flaw]:
+    """All that is wrong with a source's settings, as far as it can be told without asking it. It blocks: adapters are
+    imported, and may read the files that the settings name."""
+    try:
+        adapter = adapter_class(source.adapter)
+    except AdapterError as error:
+        return [flaws.Flaw(("adapter",), error.message)]
+    found = flaws.found(source.settings, adapter.Settings)
+    return [*found, *_looked_for(source, adapter, found)]
+
+
+def _looked_for(
+    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[flaws.Flaw]
+) -> list[flaws.Flaw]:
+    """What the adapter itself finds in the settings that are good so far."""
+    look: Any = getattr(adapter, "flaws", None)
+    if look is None:
+        return []
+    try:
+        read = flaws.good(source.settings, adapter.Settings, found) if found else decode(source, adapter.Settings)
+        return [flaws.Flaw(tuple(path), text) for path, text in look(read)]
+    except Exception as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
+        # Of settings that lack something it may well fail.
+        return [] if found else [flaws.Flaw((), f"its adapter could not check them: {type(error).__name__}")]
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:

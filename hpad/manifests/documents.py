@@ -5,7 +5,7 @@ A document that cannot be parsed is a document with `faults`, not an exception: 
 
 import collections
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,10 @@ class Document:
         if self.node is None:
             return self.line
         return yamlish.line_of(self.node, f"{self.prefix}.{path}" if self.prefix else path)
+
+    def line_at(self, place: Sequence[str | int]) -> int:
+        """As `line_of`, by keys and positions: keys may hold dots."""
+        return self.line if self.node is None else yamlish.line_at(self.node, map(str, place))
 
     @property
     def parsed(self) -> bool:

@@ -4,7 +4,7 @@ YAML 1.1 takes `no` and `on` for booleans, `1:30` for ninety and a date for a da
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -133,9 +133,14 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[FieldErr
 
 def line_of(node: yaml.Node, path: str) -> int:
     """The line (from 1) where a field stands; for one that is missing, that of the object it should be in."""
+    return line_at(node, (name or index for name, index in _STEP.findall(path)))
+
+
+def line_at(node: yaml.Node, steps: Iterable[str]) -> int:
+    """As `line_of`, by the steps of a path."""
     line = node.start_mark.line
-    for name, index in _STEP.findall(path):
-        found = _step(node, name or index)
+    for step in steps:
+        found = _step(node, step)
         if found is None:
             break
         line, node = found

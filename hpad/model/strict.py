@@ -31,6 +31,20 @@ _INT64: Final = 2**63
 _INT64_FIELDS: Final = frozenset({"generation", "observedGeneration"})
 _METADATA_NOT_READ: Final = frozenset({"selfLink", "deletionGracePeriodSeconds", "finalizers", "managedFields"})
 _UNITS: Final = ("n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_IN_FULL: Final = {
+    **dict.fromkeys(("milli", "millicore", "millicores", "millicpu", "millicpus"), "m"),
+    **{
+        f"{name}{suffix}": unit
+        for name, unit in (("kilo", "k"), ("mega", "M"), ("giga", "G"), ("tera", "T"))
+        for suffix in ("", "byte", "bytes")
+    },
+    **{
+        f"{name}{suffix}": unit
+        for name, unit in (("kibi", "Ki"), ("mebi", "Mi"), ("gibi", "Gi"), ("tebi", "Ti"))
+        for suffix in ("", "byte", "bytes")
+    },
+}
+_OF_TIME: Final = ("sec", "min", "hour", "day", "week", "month", "year", "milliseconds", "microseconds")
 _NUMBER_AND_UNIT: Final = re.compile(r"\s*+([+-]?[0-9.]++)\s*+([A-Za-z%]*+)\s*+")
 
 
@@ -186,10 +200,35 @@ def _quantity_advice(value: Any) -> str:
     match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return advice
-    number, unit = match.groups()
-    near = [each for each in _UNITS if each.lower() in (unit.lower(), unit.lower()[:2], unit.lower()[:1])]
-    near.sort(key=lambda each: (each.lower() != unit.lower(), not unit.startswith(each)))
-    return f'{advice}; did you mean "{number}{near[0]}"?' if near else advice
+    meant = _meant(*match.groups())
+    return f'{advice}; did you mean "{meant}"?' if _is_quantity(meant) else advice
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except QuantityError:
+        return False
+    return True
+
+
+def _meant(number: str, unit: str) -> str:
+    """The quantity that a number with a wrong unit stands for; "" where that would be a guess.
+
+    Another case (1K, 15mi), a letter twice (200mm), a unit of bytes (15MB, 15MiB) and a unit in full (500 millicores)
+    are plain. Any other word is what is counted (30 messages), unless it is one of time: no quantity is a time.
+    """
+    word = unit.lower()
+    if word in _IN_FULL:
+        return f"{number}{_IN_FULL[word]}"
+    of_bytes = len(word) > 1 and word.endswith("b")
+    plain = word.removesuffix("b")
+    short = plain[:1] if len(set(plain)) == 1 else plain
+    for each in _UNITS:
+        if each.lower() == short and not (of_bytes and each in ("n", "u", "m")):
+            return f"{number}{each}"
+    is_counted = len(word) > 3 and "%" not in word and not word.startswith(_OF_TIME)
+    return number if is_counted else ""
 
 
 def _time(value: Any, path: str) -> Any:

@@ -6,7 +6,7 @@ adapter (and may be a secret) is never repeated.
 """
 
 from hpad.settings.origins import load, origins
-from hpad.settings.sections import ELECTION, JOINED, PARSERS, RENAMED, SERVING, TUNABLES
+from hpad.settings.sections import ELECTION, JOINED, PARSERS, RENAMED, SERVING, TUNABLES, of_adapter
 from hpad.settings.shape import (
     BUILT_IN_SOURCES,
     HISTORY_FILE,
@@ -44,5 +44,6 @@ __all__ = [
     "SourceSettings",
     "StoreSettings",
     "load",
+    "of_adapter",
     "origins",
 ]

@@ -47,23 +47,30 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
 
     `flags` maps a field to the flag as people write it and its value: {"sync_period": ("--sync-period", "5s")}.
     """
-    problems: list[str] = []
+    found: list[tuple[str, values.Flaw]] = []
     merged: dict[str, Any] = {}
     places: dict[str, str] = {}
     for origin, field, value in origins(file, environ, flags):
         if field not in sections.PARSERS:
-            problems.append(f"{origin}: {_unknown(field)}")
+            found.append((origin, values.Flaw((), _unknown(field), field)))
             continue
         places[field] = _place(origin, field)
         try:
             merged[field] = _joined(field, merged.get(field), _read(origin, field, value))
         except ValueError as error:
-            problems.append(f"{places[field]}: {error}")
-    if not problems:
-        problems.extend(_placed(problem, places) for problem in (*_inconsistent(merged), *_homeless(merged, environ)))
-    if problems:
-        raise SettingsError(*problems)
+            found += [(places[field], flaw.inside(field)) for flaw in values.flaws(error)]
+    wrong: set[str | int] = {flaw.place[0] for _, flaw in found}
+    for flaw in (*_inconsistent(merged, wrong), *_homeless(merged, environ)):
+        found.append((places.get(str(flaw.path[0]), str(flaw.path[0])), flaw))
+    if found:
+        raise SettingsError(*map(_said, found), places=[flaw.place for _, flaw in found])
     return _assembled(merged, environ)
+
+
+def _said(problem: tuple[str, values.Flaw]) -> str:
+    """The problem in words: where the setting stands says its name, unless it is one that does not exist."""
+    origin, flaw = problem
+    return f"{origin}: {flaw._replace(path=flaw.path[1:])}"
 
 
 def origins(
@@ -78,12 +85,6 @@ def _place(origin: str, field: str) -> str:
     """Where a setting stands; a variable and a flag say its name themselves."""
     named = origin.lower().replace("-", "_").endswith(field)
     return origin if named else f"{origin}: {field}"
-
-
-def _placed(problem: str, places: Mapping[str, str]) -> str:
-    """The problem, which begins with a setting's name, with where that was said, if anywhere."""
-    field, colon, rest = problem.partition(":")
-    return f"{places.get(field, field)}{colon}{rest}"
 
 
 def _unknown(field: str) -> str:
@@ -164,16 +165,31 @@ def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, An
     return [(flag, field, value) for field, (flag, value) in flags.items()]
 
 
-def _inconsistent(merged: Mapping[str, Any]) -> list[str]:
+def _inconsistent(merged: Mapping[str, Any], wrong: set[str | int]) -> list[values.Flaw]:
+    """What does not go together, as far as the settings that it is about could be read."""
     names = tuple(source.name for source in merged.get("sources", ()))
-    routes = [
-        f"routes: [{index}]: source: there is no source {route.source!r}"
-        + (values.hint(route.source, names) if names else "")
+    found = [
+        values.Flaw(("routes", index, "source"), f"there is no source {route.source!r}{_hint(route.source, names)}")
         for index, route in enumerate(merged.get("routes", ()))
-        if route.source not in (*names, *BUILT_IN_SOURCES)
+        if "sources" not in wrong and route.source not in (*names, *BUILT_IN_SOURCES)
     ]
-    figures = [f"leader_elect_{problem}" for problem in problems(_election(merged))]
-    return [*routes, *figures, *_unshared(merged), *_unguarded(merged)]
+    if not wrong & sections.ELECTION.keys():
+        found += [_flaw(f"leader_elect_{problem}") for problem in problems(_election(merged))]
+    if not wrong & {"shards", "leader_elect", "store"}:
+        found += map(_flaw, _unshared(merged))
+    if not wrong & {"listen", *sections.SERVING}:
+        found += map(_flaw, _unguarded(merged))
+    return found
+
+
+def _hint(name: str, names: tuple[str, ...]) -> str:
+    return values.hint(name, names) if names else ""
+
+
+def _flaw(problem: str) -> values.Flaw:
+    """Of a sentence that begins with a setting's name."""
+    field, _, text = problem.partition(": ")
+    return values.Flaw((field,), text)
 
 
 def _unshared(merged: Mapping[str, Any]) -> list[str]:
@@ -194,15 +210,16 @@ def _unshared(merged: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _homeless(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+def _homeless(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[values.Flaw]:
     """A file is meant, but none is named, and systemd has none to offer."""
     told = merged.get("store") or {}
     if told.get("kind") != "sqlite" or told.get("path") is not None or _state(environ):
         return []
-    return [
-        f"store: path is missing: which file to keep histories in, as in sqlite:/var/lib/hpad/{HISTORY_FILE}"
+    text = (
+        f"path is missing: which file to keep histories in, as in sqlite:/var/lib/hpad/{HISTORY_FILE}"
         " (systemd's STATE_DIRECTORY is not set)"
-    ]
+    )
+    return [values.Flaw(("store",), text)]
 
 
 def _unguarded(merged: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """How the parts of the configuration are read, and by which parser each setting is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from hpad.model import terms
@@ -20,17 +21,25 @@ from hpad.settings.shape import (
 
 def match(value: Any) -> Match:
     parsers: dict[str, Callable[[Any], Any]] = {
-        "types": values.names, "metrics": values.names, "namespaces": values.names, "labels": values.labels,
+        "types": types, "metrics": values.names, "namespaces": values.names, "labels": values.labels,
     }  # fmt: skip
-    read = Match(**values.fields(value, parsers))
-    for kind in read.types:
+    return Match(**values.fields(value, parsers))
+
+
+def types(value: Any) -> tuple[str, ...]:
+    """A list of metric types."""
+    read = values.names(value)
+    for kind in read:
         if kind not in SOURCE_TYPES:
-            raise ValueError(f"types: there is no metric type {kind!r}{values.hint(kind, SOURCE_TYPES)}")
+            raise ValueError(f"there is no metric type {kind!r}{values.hint(kind, SOURCE_TYPES)}")
     return read
 
 
 def matches(value: Any) -> tuple[Match, ...]:
-    return tuple(match(entry) for entry in (value if isinstance(value, list) else [value]))
+    """One rule, or a list of them."""
+    if not isinstance(value, list):
+        return (match(value),)
+    return tuple(values.each((index, partial(match, entry)) for index, entry in enumerate(value)))
 
 
 LIMITS: dict[str, Callable[[Any], Any]] = {
@@ -52,20 +61,26 @@ def fallback(value: Any) -> terms.Fallback:
     return terms.parse(values.text(value))
 
 
+OF_SOURCES: dict[str, Callable[[Any], Any]] = {
+    "adapter": values.text,
+    "timeout": values.positive_duration,
+    "match": matches,
+    "namespaces": values.names,
+    "limits": limits,
+    "fallback": fallback,
+}
+
+
 def source(name: str, value: Any) -> SourceSettings:
     if not isinstance(value, dict):
         raise ValueError(f'a source is a mapping such as {{adapter: "{name}", url: …}}')
-    own: dict[str, Callable[[Any], Any]] = {
-        "adapter": values.text,
-        "timeout": values.positive_duration,
-        "match": matches,
-        "namespaces": values.names,
-        "limits": limits,
-        "fallback": fallback,
-    }
-    mine = values.fields({key: entry for key, entry in value.items() if key in own}, own)
-    rest = {key: entry for key, entry in value.items() if key not in own}
-    return SourceSettings(**{"name": name, "adapter": name, "settings": rest, **mine})
+    mine = values.fields({key: entry for key, entry in value.items() if key in OF_SOURCES}, OF_SOURCES)
+    return SourceSettings(**{"name": name, "adapter": name, "settings": of_adapter(value), **mine})
+
+
+def of_adapter(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a source that are its adapter's own to judge."""
+    return {key: entry for key, entry in value.items() if key not in OF_SOURCES}
 
 
 def store(value: Any) -> dict[str, Any]:
@@ -92,14 +107,14 @@ def store(value: Any) -> dict[str, Any]:
 def sources(value: Any) -> tuple[SourceSettings, ...]:
     if not isinstance(value, dict):
         raise ValueError("sources are a mapping of a name of your choice to {adapter: …, …}")
-    return tuple(values.within(str(name), source, str(name), entry) for name, entry in value.items())
+    return tuple(values.each((str(name), partial(source, str(name), entry)) for name, entry in value.items()))
 
 
 def routes(value: Any) -> tuple[Route, ...]:
     if not isinstance(value, list):
         raise ValueError("routes are a list of {match: {metrics: […]}, source: …}")
     parsers: dict[str, Callable[[Any], Any]] = {"match": match, "source": values.text}
-    read = [values.within(f"[{index}]", values.fields, entry, parsers, True) for index, entry in enumerate(value)]
+    read = values.each((index, partial(values.fields, entry, parsers, True)) for index, entry in enumerate(value))
     return tuple(Route(**fields) for fields in read)
 
 

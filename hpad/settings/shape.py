@@ -1,6 +1,6 @@
 """What settings are once they are read and checked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,16 @@ BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
 
 
 class SettingsError(ValueError):
-    """One or more settings are wrong; the message has a line for each."""
+    """One or more settings are wrong; the message has a line for each.
 
-    def __init__(self, *problems: str) -> None:
+    `places`: where each problem stands in the configuration, as keys and positions in lists; empty where that is no
+    place in it.
+    """
+
+    def __init__(self, *problems: str, places: Sequence[tuple[str | int, ...]] = ()) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+        self.places = tuple(places) or ((),) * len(problems)
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

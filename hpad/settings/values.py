@@ -2,11 +2,12 @@
 what would be right."""
 
 import difflib
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from hpad.model import duration as durations
 from hpad.model import selector as selectors
@@ -15,6 +16,7 @@ from hpad.model.names import label_faults, subdomain_faults
 from hpad.model.quantity import Quantity, QuantityError
 from hpad.model.tunables import Gates
 
+_T = TypeVar("_T")
 _LEAST_MEMORY = 1 << 20
 _LEAST_PERIOD = timedelta(milliseconds=100)
 _LEAST_STALENESS = timedelta(seconds=1)
@@ -22,6 +24,38 @@ _MOST = 2**31 - 1  # the original's flags are of 32 bits
 _RETIRED_GATES = {"HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32"}
 _RETIRED_LOCKS = {"endpoints": "1.24", "configmaps": "1.24", "endpointsleases": "1.28", "configmapsleases": "1.28"}
 """Kinds of locks that client-go had (resourcelock/interface.go), and the version that was the first without them."""
+
+
+class Flaw(NamedTuple):
+    """What is wrong at a place of the configuration: keys, and positions in lists, from the setting on.
+
+    `key`: the field within that place that should not be there, where that is what is wrong.
+    """
+
+    path: tuple[str | int, ...]
+    text: str
+    key: str | None = None
+
+    def __str__(self) -> str:
+        steps = (f"[{step}]" if isinstance(step, int) else step for step in self.path)
+        return ": ".join((*steps, self.text))
+
+    @property
+    def place(self) -> tuple[str | int, ...]:
+        """Where it stands in the file."""
+        return self.path if self.key is None else (*self.path, self.key)
+
+    def inside(self, step: str | int) -> "Flaw":
+        """The same, seen from one level above."""
+        return self._replace(path=(step, *self.path))
+
+
+class FlawedError(ValueError):
+    """One or more flaws of a setting; the message has a line for each."""
+
+    def __init__(self, *flaws: Flaw) -> None:
+        super().__init__("\n".join(map(str, flaws)))
+        self.flaws = flaws
 
 
 def text(value: Any) -> str:
@@ -240,11 +274,22 @@ def labels(value: Any) -> dict[str, str]:
     return value
 
 
-def within(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return parse(*arguments)
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from None
+def flaws(error: ValueError) -> tuple[Flaw, ...]:
+    """What a parser's error says, by place."""
+    return error.flaws if isinstance(error, FlawedError) else (Flaw((), str(error)),)
+
+
+def each(parts: Iterable[tuple[str | int, Callable[[], _T]]]) -> list[_T]:
+    """What the parsers return; raises FlawedError with the flaws of all of them, each at its place."""
+    read, found = [], []
+    for step, parse in parts:
+        try:
+            read.append(parse())
+        except ValueError as error:
+            found += [flaw.inside(step) for flaw in flaws(error)]
+    if found:
+        raise FlawedError(*found)
+    return read
 
 
 def hint(name: Any, known: tuple[str, ...]) -> str:
@@ -254,18 +299,27 @@ def hint(name: Any, known: tuple[str, ...]) -> str:
 
 def near(name: Any, known: tuple[str, ...]) -> str:
     """What was probably meant; empty where nothing comes near."""
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = meant(name, known)
+    return f"; did you mean {close!r}?" if close else ""
+
+
+def meant(name: Any, known: tuple[str, ...]) -> str | None:
+    """The known name that comes nearest, None where none comes near."""
+    return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)
 
 
 def fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:
-    """Read a mapping field by field; raises ValueError for the first field that is unknown, wrong or missing."""
+    """Read a mapping field by field; raises FlawedError for the fields that are unknown, wrong or missing."""
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a mapping of {', '.join(parsers)}")
-    missing = [name for name in parsers if required and name not in value]
-    if missing:
-        raise ValueError(f"{missing[0]} is missing")
-    for name in value:
-        if name not in parsers:
-            raise ValueError(f"unknown field {name!r}{hint(name, tuple(parsers))}")
-    return {name: within(name, parsers[name], entry) for name, entry in value.items()}
+    found = [Flaw((), f"{name} is missing") for name in parsers if required and name not in value]
+    unknown = [name for name in value if name not in parsers]
+    found += [Flaw((), f"unknown field {name!r}{hint(name, tuple(parsers))}", str(name)) for name in unknown]
+    known = {name: entry for name, entry in value.items() if name in parsers}
+    try:
+        read = each((name, functools.partial(parsers[name], entry)) for name, entry in known.items())
+    except FlawedError as error:
+        raise FlawedError(*found, *error.flaws) from None
+    if found:
+        raise FlawedError(*found)
+    return dict(zip(known, read, strict=True))

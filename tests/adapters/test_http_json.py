@@ -194,7 +194,7 @@ async def test_keeps_the_contract(endpoint: Endpoint) -> None:
     metrics = {
         "depth": {"url": f"{endpoint.url}/stats", "path": "jobs.waiting"},
         "one": {"url": f"{endpoint.url}/stats", "path": "queues[0].depth", "params": ["queue"]},
-        "gone": {"url": f"{endpoint.url}/gone"},
+        "gone": {"url": f"{endpoint.url}/gone", "path": ""},
     }
     settings = msgspec.convert({"metrics": metrics}, HttpJson.Settings)
     queries = [
@@ -214,5 +214,5 @@ async def test_keeps_the_contract(endpoint: Endpoint) -> None:
 )
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(msgspec.ValidationError, match="url") as refused:
-        msgspec.convert({"metrics": {"depth": {"url": url}}}, HttpJson.Settings)
+        msgspec.convert({"metrics": {"depth": {"url": url, "path": ""}}}, HttpJson.Settings)
     assert "s3cr3t" not in str(refused.value)

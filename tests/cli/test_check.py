@@ -201,11 +201,11 @@ def test_configuration_of_an_adapter(tmp_path: Path, capsys: pytest.CaptureFixtu
     path.write_text("sources:\n  queues:\n    adapter: rabbitmq\n    url: 5\n  other: {adapter: nonsense}\n")
     status, [row] = rows(capsys, str(path))
     assert status == 1
-    assert [error["field"] for error in row["errors"]] == ["sources.queues", "sources.other"]
+    assert [error["field"] for error in row["errors"]] == ["sources.queues.url", "sources.other.adapter"]
     assert "url" in row["errors"][0]["message"]
     assert 'there is no adapter "nonsense"' in row["errors"][1]["message"]
     assert main(["check", str(path)]) == 1
-    assert capsys.readouterr().out.startswith(f"{path}:2: configuration: sources.queues: ")
+    assert capsys.readouterr().out.startswith(f"{path}:4: configuration: sources: queues: ")
 
 
 def test_an_hpa_that_lost_its_kind_is_not_taken_for_configuration(

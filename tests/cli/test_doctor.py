@@ -189,7 +189,7 @@ async def test_sources_are_looked_at_before_the_settings_are_called_good(tmp_pat
     findings = await found(tmp_path, "http://127.0.0.1:9", sources=(good, wrong))
     (finding,) = [finding for finding in findings if finding.check == "configuration"]
     assert finding.level == "error"
-    assert finding.says.startswith('hpad.yaml: source "prom" (adapter "prometheus"): ')
+    assert finding.says == "hpad.yaml: source \"prom\": urll: unknown field; did you mean 'url'? (value: 'x')"
     findings = await found(tmp_path, "http://127.0.0.1:9", sources=(good,))
     (finding,) = [finding for finding in findings if finding.check == "configuration"]
     assert (finding.level, finding.says) == ("ok", "the settings are good, those of the source file too")

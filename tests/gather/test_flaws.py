@@ -26,7 +26,7 @@ URL = "http://broker:15672"
             {"url": URL, "metrics": {"good": {"queue": "q"}, "bad": {"queu": "q"}}},
             "metrics.bad.queu: unknown field; did you mean 'queue'? (value: 'q')",
         ),
-        ({"url": URL, "metrics": {"bad": {"queue_regex": "("}}}, "metrics.bad: queue_regex: '(' is not a regular exp"),
+        ({"url": URL, "metrics": {"bad": {"queue_regex": "("}}}, "metrics.bad.queue_regex: '(' is not a regular exp"),
         ({"url": URL, "oauth2": {"client_id": "x"}}, "oauth2.token_url: is missing"),
         (
             {"url": URL, "headers": {"X-Key": {"fil": "/secret"}}},
@@ -73,3 +73,50 @@ def test_what_cannot_be_put_better_is_said_as_it_is(given: dict[object, object])
     source = settings.SourceSettings(name="mine", adapter="rabbitmq", settings=given)  # type: ignore[arg-type]  # YAML
     with pytest.raises(AdapterError, match='source "mine"'):
         registry.decode(source, registry.adapter_class("rabbitmq").Settings)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "given", "said"),
+    [
+        (
+            "prometheus",
+            {"url": "ftp://h", "concurrency": "x", "metrics": {"a": {"query": 5}, "b": {"querry": "up", "span": "x"}}},
+            [
+                "metrics.a.query: 5 is not text",
+                "metrics.b.querry: unknown field; did you mean 'query'? (value: 'up')",
+                "concurrency: 'x' is not a whole number",
+                "url: 'ftp://h' is not of the form \"http://prometheus:9090\"",
+            ],
+        ),
+        (
+            "rabbitmq",
+            {"url": [URL, 5], "page_size": "x", "headers": {"A": {"fil": "x"}, "B": 5}},
+            [
+                "url[1]: 5 is not text",
+                "headers.A.fil: unknown field; did you mean 'file'?",
+                "headers.B: is not text or a mapping",
+                "page_size: 'x' is not a whole number",
+            ],
+        ),
+        (
+            "prometheus",
+            {"url": URL, "cert": 5, "key": "k"},
+            ["cert: 5 is not text"],  # that the key has no cert is true only while the cert is wrong
+        ),
+        (
+            "prometheus",
+            {"url": URL, "query_timeout": "0s", "discovery_ttl": "-1s", "key": "k"},
+            [
+                "key: there is a key, but no cert for it",
+                "query_timeout: '0s' is not a duration above zero",
+                "discovery_ttl: '-1s' is not a duration above zero",
+            ],
+        ),
+    ],
+)
+def test_all_flaws_are_found_at_once(adapter: str, given: dict[str, object], said: list[str]) -> None:
+    source = settings.SourceSettings(name="mine", adapter=adapter, settings=given)
+    assert sorted(str(flaw) for flaw in registry.wrong(source)) == sorted(said)
+    with pytest.raises(AdapterError) as caught:
+        registry.decode(source, registry.adapter_class(adapter).Settings)
+    assert all(each in caught.value.message for each in said)

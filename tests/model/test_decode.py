@@ -89,13 +89,23 @@ def test_a_wrong_type_says_what_would_be_right(spec: dict[str, Any], message: st
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("200mm", "200m"), ("15MI", "15Mi"), ("1K", "1k"), ("2GB", "2G"), ("10 m", "10m"), ("0.5g", "0.5G")],
+    [
+        *[("200mm", "200m"), ("15MI", "15Mi"), ("1K", "1k"), ("2GB", "2G"), ("10 m", "10m"), ("0.5g", "0.5G")],
+        *[("15MiB", "15Mi"), ("15mb", "15M"), ("500 millicores", "500m"), ("2 gigabytes", "2G")],
+        *[("30 messages", "30"), ("80 mesages", "80")],
+    ],
 )
 def test_a_wrong_unit_says_which_was_meant(written: str, meant: str) -> None:
     value = document(metrics=metric("Resource", name="cpu", target={"type": "AverageValue", "averageValue": written}))
     message = complaint(value)
     assert message.startswith(f'spec.metrics[0].resource.target.averageValue: Invalid value: "{written}": ')
     assert message.endswith(f'; did you mean "{meant}"?')
+
+
+@pytest.mark.parametrize("written", ["30s", "30 minutes", "50%", "3nb", "1..5MB", "1.2.3 messages", "many"])
+def test_where_nothing_was_plainly_meant_nothing_is_suggested(written: str) -> None:
+    value = document(metrics=metric("Resource", name="cpu", target={"type": "AverageValue", "averageValue": written}))
+    assert "did you mean" not in complaint(value)
 
 
 @pytest.mark.parametrize("written", ["", "much", True, [], float("inf")])

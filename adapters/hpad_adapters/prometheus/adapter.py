@@ -1,7 +1,7 @@
 """The adapter: questions to queries, queries to the server, rows to samples."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hpad.adapter import EXTERNAL, OBJECT, PODS, SOURCE_TYPES, AdapterError, Answer, Context, Query, parse_duration
 from hpad_adapters.prometheus import batches, configuration, discovery, own, pods, recipes, rules, samples, settings
@@ -26,6 +26,18 @@ class Prometheus:
         self._connection = Connection(settings, context)
         self._discovery = discovery.Discovery(self._connection, context, parse_duration(settings.discovery_ttl))
         self._pods = pods.Pods(context)
+
+    @staticmethod
+    def flaws(settings: settings.Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What is wrong with the queries and the rules; reads `rules_file`, so it blocks."""
+        yield from own.flaws(settings.metrics)
+        field = "rules_file" if settings.rules_file else "rules"
+        try:
+            read = configuration.read(settings)
+        except AdapterError as error:
+            yield (field,), error.message.removeprefix(f"{field}: ")
+        else:
+            yield from (((field,), each) for each in rules.flaws(read, settings, settings.rules_file or "rules"))
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """One query to the server per rule and namespace where the rule allows it, else one per question."""

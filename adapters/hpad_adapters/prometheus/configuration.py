@@ -66,8 +66,25 @@ def read(settings: Settings) -> Configuration:
         except (OSError, UnicodeDecodeError) as error:
             raise AdapterError(f"rules_file: {settings.rules_file} cannot be read: {error}", "spec") from None
         except yaml.YAMLError as error:
-            raise AdapterError(f"rules_file: {settings.rules_file} is not valid YAML: {error}", "spec") from None
+            raise AdapterError(
+                f"rules_file: {settings.rules_file} is not valid YAML: {' '.join(str(error).split())}", "spec"
+            ) from None
+    where = settings.rules_file or "rules"
     try:
-        return msgspec.convert(content or {}, Configuration)
+        return msgspec.convert({} if content is None else content, Configuration)
     except msgspec.ValidationError as error:
-        raise AdapterError(f"{settings.rules_file or 'rules'}: {error}", "spec") from None
+        said = _by_rule(content) or [str(error)]
+        raise AdapterError("; ".join(f"{where}: {each}" for each in said), "spec") from None
+
+
+def _by_rule(content: Any) -> list[str]:
+    """What is wrong with each rule on its own; empty where it is something else."""
+    found = []
+    for section in ("rules", "externalRules"):
+        listed = content.get(section) if isinstance(content, dict) else None
+        for index, rule in enumerate(listed if isinstance(listed, list) else []):
+            try:
+                msgspec.convert(rule, DiscoveryRule)
+            except msgspec.ValidationError as error:
+                found.append(f"{section}[{index}]: {error}")
+    return found

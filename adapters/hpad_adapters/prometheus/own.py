@@ -1,6 +1,6 @@
 """Queries that the operator wrote, each for the metric of its name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, AdapterError, Query, parse_duration
 from hpad_adapters.prometheus import promql, recipes, template
@@ -75,14 +75,31 @@ def _types(name: str, metric: Metric) -> Sequence[str]:
     return metric.types or ((RESOURCE, CONTAINER_RESOURCE) if name in _RESOURCES else (PODS, OBJECT, EXTERNAL))
 
 
+def flaws(metrics: Mapping[str, Metric]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with the queries, each with its place."""
+    for name, metric in metrics.items():
+        try:
+            _query(metric)
+            wrong = template.unbalanced(metric.query)
+        except template.TemplateError as error:
+            wrong = str(error)
+        if wrong:
+            yield ("metrics", name, "query"), wrong
+
+
+def _query(metric: Metric) -> template.Template:
+    """The compiled query; raises template.TemplateError."""
+    compiled = template.compiled(metric.query, _VARIABLES)
+    if "None" in compiled.keys("HPALabels"):
+        raise template.TemplateError('<<.HPALabels>> names no label: <<index .HPALabels "team">> is the value of one')
+    return compiled
+
+
 def _compiled(name: str, metric: Metric) -> Recipe:
     try:
-        compiled = template.compiled(metric.query, _VARIABLES)
+        compiled = _query(metric)
     except template.TemplateError as error:
         raise AdapterError(f'metrics: "{name}": query: {error}', "spec") from None
-    if "None" in compiled.keys("HPALabels"):
-        what = '<<.HPALabels>> names no label: <<index .HPALabels "team">> is the value of one'
-        raise AdapterError(f'metrics: "{name}": query: {what}', "spec")
     return Recipe(
         origin=f'metrics: "{name}"',
         template=compiled,

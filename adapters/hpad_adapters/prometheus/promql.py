@@ -15,7 +15,22 @@ _REGEX_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _ALWAYS = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\0": "\\x00"}
 _ESCAPES = {quote: str.maketrans(_ALWAYS | {quote: f"\\{quote}"}) for quote in "\"'"}
 
+_PIECE = re.compile(r"#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[()\[\]{}]", re.DOTALL)
+_CLOSES = {")": "(", "]": "[", "}": "{"}
+
 EQUAL, NOT_EQUAL, REGEX, NOT_REGEX = "=", "!=", "=~", "!~"
+
+
+def unbalanced(expression: str) -> str | None:
+    """Which bracket of an expression has no counterpart, None where each has; those in strings and comments are
+    text."""
+    opened: list[str] = []
+    for piece in _PIECE.findall(expression):
+        if piece in "([{":
+            opened.append(piece)
+        elif piece in _CLOSES and (not opened or opened.pop() != _CLOSES[piece]):
+            return f"the brackets do not match: a {piece} closes no {_CLOSES[piece]}"
+    return f"the brackets do not match: a {opened[-1]} is never closed" if opened else None
 
 
 def name(text: str) -> str:

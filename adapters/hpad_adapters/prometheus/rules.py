@@ -32,6 +32,14 @@ _Subject = tuple[str, str]
 """A resource in the singular, and its group."""
 
 
+class RulesError(AdapterError):
+    """One or more rules are wrong: `problems` is a sentence for each, which names it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems), "spec")
+        self.problems = tuple(problems)
+
+
 class Rule(msgspec.Struct, frozen=True, eq=False):
     """A rule for metrics that have series, compiled."""
 
@@ -52,12 +60,15 @@ class Rules:
     """The compiled configuration."""
 
     def __init__(self, configuration: Configuration, settings: Settings, where: str) -> None:
-        """Raises AdapterError (blame "spec") naming the rule that is wrong."""
+        """Raises RulesError naming the rules that are wrong."""
         self._settings = settings
         self._where = where
+        self._problems: list[str] = []
         self._custom = self._all("rules", configuration.rules)
         self._external = self._all("externalRules", configuration.external_rules)
         self._resources = self._of_resources(configuration.resource_rules)
+        if self._problems:
+            raise RulesError(self._problems)
         self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
     def find(self, query: Query) -> tuple[Found, ...]:
@@ -92,7 +103,13 @@ class Rules:
         return tuple(each for each in found if subject is None or each.rule.labels.knows(*subject)) or found
 
     def _all(self, section: str, rules: Sequence[DiscoveryRule]) -> list[Rule]:
-        return [self._rule(f"{section}[{index}]", rule) for index, rule in enumerate(rules)]
+        made = []
+        for index, rule in enumerate(rules):
+            try:
+                made.append(self._rule(f"{section}[{index}]", rule))
+            except AdapterError as error:
+                self._problems.append(error.message)
+        return made
 
     def _rule(self, place: str, rule: DiscoveryRule) -> Rule:
         origin = f"{self._where}: {place}"
@@ -123,16 +140,41 @@ class Rules:
     def _of_resources(self, rules: ResourceRules | None) -> dict[str, tuple[Recipe, Labels, str]]:
         if rules is None:
             return {}
+        compiled: dict[str, tuple[Recipe, Labels, str]] = {}
         try:
             span = parse_duration(rules.window)
-            compiled = {}
-            for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
-                if rule.container_query:
-                    recipe = self._recipe(f"{self._where}: resourceRules: {name}", rule.container_query, span)
-                    compiled[name] = recipe, Labels(rule.resources), rule.container_label
         except ValueError as error:
-            raise AdapterError(f"{self._where}: resourceRules: {error}", "spec") from None
+            self._problems.append(f"{self._where}: resourceRules: window: {error}")
+            return compiled
+        for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
+            if rule.container_query:
+                place = f"{self._where}: resourceRules: {name}"
+                try:
+                    recipe = self._recipe(place, rule.container_query, span)
+                    compiled[name] = recipe, Labels(rule.resources), rule.container_label
+                except AdapterError as error:
+                    self._problems.append(error.message)
+                except ValueError as error:
+                    self._problems.append(f"{place}: {error}")
         return compiled
+
+
+def flaws(configuration: Configuration, settings: Settings, where: str) -> list[str]:
+    """What is wrong with the rules, a sentence for each flaw; what only a look at PromQL shows, too."""
+    try:
+        Rules(configuration, settings, where)
+        found = []
+    except RulesError as error:
+        found = list(error.problems)
+    sections = (("rules", configuration.rules), ("externalRules", configuration.external_rules))
+    queries = [(f"{name}[{i}]", rule.metrics_query) for name, listed in sections for i, rule in enumerate(listed)]
+    resources = configuration.resource_rules or ResourceRules()
+    for name, rule in (("cpu", resources.cpu), ("memory", resources.memory)):
+        queries += [(f"resourceRules: {name}", rule.container_query)] if rule.container_query else []
+    for place, query in queries:
+        if wrong := template.unbalanced(query):
+            found.append(f"{where}: {place}: {wrong}")
+    return found
 
 
 def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Ask:

@@ -1,7 +1,7 @@
 """What the operator says about a Prometheus server, and about the queries that answer metrics."""
 
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
@@ -140,15 +140,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     concurrency: int = 8
 
     def __post_init__(self) -> None:
-        _check_url(self.url)
-        self._check_credentials()
+        """Raises ValueError with a line for each flaw."""
+        found = [*_url_flaws(self.url), *self._credential_flaws()]
         if self.rules and self.rules_file:
-            raise ValueError("give rules or rules_file, not both")
+            found.append("give rules or rules_file, not both")
         if self.concurrency < 1 or self.max_bytes < 1:
-            raise ValueError("concurrency and max_bytes are numbers of 1 or more")
+            found.append("concurrency and max_bytes are numbers of 1 or more")
         for field in ("query_timeout", "discovery_ttl"):
-            if parse_duration(getattr(self, field)) <= timedelta(0):
-                raise ValueError(f"{field}: {getattr(self, field)!r} is not a duration above zero")
+            found += _duration_flaws(field, getattr(self, field))
+        if found:
+            raise ValueError("\n".join(found))
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, …)"
@@ -159,28 +160,37 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         file, env = self.password_file or self.bearer_token_file, self.password_env or self.bearer_token_env
         return Elsewhere(file=file, env=env) if file or env else self.password or self.bearer_token
 
-    def _check_credentials(self) -> None:
+    def _credential_flaws(self) -> Iterator[str]:
         passwords = [each for each in (self.password, self.password_file, self.password_env) if each]
         tokens = [each for each in (self.bearer_token, self.bearer_token_file, self.bearer_token_env) if each]
         if len(passwords) > 1 or len(tokens) > 1:
-            raise ValueError("give one of password, password_file and password_env (so with bearer_token)")
-        if bool(self.username) != bool(passwords):
-            raise ValueError("username and password go together")
-        if passwords and tokens:
-            raise ValueError("give username and password, or bearer_token, not both")
+            yield "give one of password, password_file and password_env (so with bearer_token)"
+        elif bool(self.username) != bool(passwords):
+            yield "username and password go together"
+        elif passwords and tokens:
+            yield "give username and password, or bearer_token, not both"
         if self.key and not self.cert:
-            raise ValueError("key: there is a key, but no cert for it")
+            yield "key: there is a key, but no cert for it"
 
 
-def _check_url(url: str) -> None:
+def _duration_flaws(field: str, text: str) -> Iterator[str]:
+    try:
+        if parse_duration(text) <= timedelta(0):
+            yield f"{field}: {text!r} is not a duration above zero"
+    except ValueError as error:
+        yield f"{field}: {error}"
+
+
+def _url_flaws(url: str) -> Iterator[str]:
     try:
         parts = urllib.parse.urlsplit(url)
         bad_port = parts.port == 0
     except ValueError:
-        raise ValueError("url: no URL, or no number for a port") from None
+        yield "url: no URL, or no number for a port"
+        return
     if "@" in parts.netloc:
-        raise ValueError("url: leave credentials out of it; write username and password: {file: …}")
-    if parts.scheme not in ("http", "https") or not parts.hostname or bad_port:
-        raise ValueError(f'url: {url!r} is not of the form "http://prometheus:9090"')
-    if parts.query or parts.fragment:
-        raise ValueError("url: write parameters under params")
+        yield "url: leave credentials out of it; write username and password: {file: …}"
+    elif parts.scheme not in ("http", "https") or not parts.hostname or bad_port:
+        yield f'url: {url!r} is not of the form "http://prometheus:9090"'
+    elif parts.query or parts.fragment:
+        yield "url: write parameters under params"

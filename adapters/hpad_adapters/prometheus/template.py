@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from hpad.adapter import meant
 from hpad_adapters.prometheus import promql
 
 _ACTION = re.compile(r"<<(?P<left>-\s)?\s*(?P<body>.*?)\s*(?P<right>\s-)?>>", re.DOTALL)
@@ -91,6 +92,13 @@ def compiled(text: str, variables: frozenset[str]) -> Template:
     return Template(text, tuple(parts))
 
 
+def unbalanced(text: str) -> str | None:
+    """Why the template's text can be no PromQL, whatever is filled in; None where nothing is seen."""
+    if not text.strip():
+        return "is empty: PromQL is needed"
+    return promql.unbalanced(_ACTION.sub("x", text))
+
+
 class _Quotes:
     """Whether the text read so far ends inside quotes, and whether those hold a regular expression."""
 
@@ -141,7 +149,9 @@ def _action(body: str, variables: frozenset[str]) -> Action:
     else:
         raise TemplateError(f'<<{body}>> is not of the form <<.Name>> or <<index .Name "key">>')
     if action.variable not in variables:
-        raise TemplateError(f"there is no variable .{action.variable}; there are {', '.join(sorted(variables))}")
+        hint = meant(action.variable, variables)
+        there = ", ".join(sorted(variables))
+        raise TemplateError(f"there is no variable .{action.variable}{hint}; there are {there}")
     return action
 
 

@@ -1,5 +1,6 @@
 """Metric sources: are they built, and do they answer what the HPAs ask?"""
 
+import asyncio
 from collections.abc import Iterable
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from hpad.adapter import AdapterError, Query
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
 from hpad.clock import Clock
-from hpad.gather import contexts, direct, fanout
+from hpad.gather import contexts, direct, fanout, registry
 from hpad.kube import cluster, codec
 from hpad.kube.client import Client
 from hpad.model import goal, selector
@@ -17,6 +18,7 @@ from hpad.settings import Settings
 
 _MOST = 20
 _SECONDS = 10.0
+_CORRECT = "correct it there; `hpad check` shows the line"
 _EVERY_POD = selector.parse("")
 
 
@@ -46,16 +48,19 @@ def questions(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]
 
 
 async def built(told: Settings, clock: Clock) -> list[Finding]:
-    """Errors of sources that cannot be built as they are configured, or a finding that all can; nothing is asked."""
+    """Errors of sources that are not configured well, or a finding that all are; nothing is asked."""
     found = []
     make = contexts.Contexts(clock)
     for source in told.sources:
+        wrong = [str(flaw) for flaw in await asyncio.to_thread(registry.wrong, source)]
         try:
-            async with direct.opened(source, make):
-                pass
+            if not wrong:
+                async with direct.opened(source, make):
+                    pass
         except AdapterError as error:
-            says = f"{source.origin}: {error.message}" if source.origin else error.message
-            found.append(Finding("configuration", ERROR, says, "correct it there; `hpad check` shows the line"))
+            wrong = [error.message]
+        place = f'{source.origin}: source "{source.name}"' if source.origin else f'source "{source.name}"'
+        found += [Finding("configuration", ERROR, f"{place}: {each}", _CORRECT) for each in wrong]
     return found or [Finding("configuration", OK, _good(told))]
 
 

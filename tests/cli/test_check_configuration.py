@@ -1,0 +1,180 @@
+"""`hpad check` on the daemon's configuration: all errors at once, each with the line of its field."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpad.cli import main
+
+WRONG = """\
+workers: 0
+sync_periode: 15s
+feature_gates: {HPAScaleToZero: true}
+sources:
+  queues:
+    adapter: rabbitmq
+    url: http://mq:15672
+    timeout: 3
+    limits:
+      rate: 0
+      freshness: 5s
+    match:
+      - metrics: [queue_*]
+      - types: [Extern]
+    metrics:
+      slow.queue:
+        queue: orders
+        mode: size
+      other:
+        queue_regex: "("
+  prom:
+    adapter: prometheus
+    url: ftp://prom
+    bearer_token: s3cr3t
+    metrics:
+      a:
+        query: sum(rate(x{job="(["}[2m])
+      b:
+        query: x{namespace="<<.Namspace>>"}
+      c:
+        query: sum(x)) # (
+      d:
+        querry: up
+  numbers:
+    adapter: http-json
+    metrics:
+      open:
+        url: http://h/stats
+  mystery: {adapter: rabitmq}
+routes:
+  - source: queues
+  - {match: {metric: x}, source: queues}
+log_level: loud
+"""
+EXPECTED = {
+    1: "workers: 0 is not a whole number of 1 or more",
+    2: "unknown field 'sync_periode'; did you mean 'sync_period'?",
+    8: "sources: queues: timeout: 3 has no unit",
+    10: "sources: queues: limits: rate: 0 is not a number above 0",
+    11: "sources: queues: limits: unknown field 'freshness'; did you mean 'fresh'?",
+    14: "sources: queues: match: [1]: types: there is no metric type 'Extern'; did you mean 'External'?",
+    18: "sources: queues: metrics.slow.queue.mode: 'size' is not one of",
+    20: "sources: queues: metrics.other.queue_regex: '(' is not a regular expression",
+    23: "sources: prom: url: 'ftp://prom' is not of the form",
+    27: "sources: prom: metrics.a.query: the brackets do not match: a ( is never closed",
+    29: "sources: prom: metrics.b.query: there is no variable .Namspace",
+    31: "sources: prom: metrics.c.query: the brackets do not match: a ) closes no (",
+    33: "sources: prom: metrics.d.querry: unknown field; did you mean 'query'?",
+    37: "sources: numbers: metrics.open.path: is missing",
+    39: 'there is no adapter "rabitmq"',
+    41: "routes: [0]: match is missing",
+    42: "routes: [1]: match: unknown field 'metric'; did you mean 'metrics'?",
+    43: "log_level: 'loud' is not one of",
+}
+
+
+def checked(capsys: pytest.CaptureFixture[str], *files: Path) -> dict[int, list[str]]:
+    """What the command says of each line."""
+    main(["check", *map(str, files)])
+    found: dict[int, list[str]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        if ": configuration: " in line:
+            place, _, message = line.partition(": configuration: ")
+            found.setdefault(int(place.rpartition(":")[2]), []).append(message)
+    return found
+
+
+def test_all_errors_are_said_at_once_each_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(WRONG)
+    found = checked(capsys, file)
+    assert sorted(found) == sorted(EXPECTED)
+    for line, said in EXPECTED.items():
+        assert len(found[line]) == 1
+        assert said in found[line][0], (line, found[line])
+    assert "s3cr3t" not in str(found)
+
+
+def test_queries_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(
+        "sources:\n  prom:\n    adapter: prometheus\n    url: http://p:9090\n    metrics:\n"
+        '      a:\n        query: sum(rate(x{job="(["}[2m])\n'
+        '      b:\n        query: x{namespace="<<.Namspace>>"}\n'
+        "      c:\n        query: >-\n          sum(x))\n"
+        '      d:\n        query: sum(x{job="<<.Namespace>>)"}) # (\n'
+        "      e: {query: '<<.Namespace'}\n"
+        "      f: {query: 'x{a=\"b}'}\n"
+        "      g: {query: ' '}\n"
+        "      h: {query: 'sum(x[5m)]'}\n"
+    )
+    found = checked(capsys, file)
+    assert {line: said[0].partition("query: ")[2].partition("; there are")[0] for line, said in found.items()} == {
+        7: "the brackets do not match: a ( is never closed",
+        9: 'there is no variable .Namspace (did you mean "Namespace"?)',
+        11: "the brackets do not match: a ) closes no (",
+        15: "a << is not closed",
+        16: 'a quote " is not closed',
+        17: "is empty: PromQL is needed",
+        18: "the brackets do not match: a ) closes no (",
+    }
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (None, ["cannot be read"]),
+        ("rules: [", ["is not valid YAML"]),
+        ("- a", ["Expected `object`"]),
+        (
+            json.dumps(
+                {
+                    "rules": [{"seriesQuery": "x", "metricsQuery": "sum(<<.Serie>>)"}, {"seriesQuery": "y"}],
+                    "externalRules": [{"seriesQuery": "x", "metricsQuery": "sum(<<.Series>>"}],
+                    "resourceRules": {"cpu": {"containerQuery": "sum(<<.Series>>}"}},
+                }
+            ),
+            [
+                'rules[0]: there is no variable .Serie (did you mean "Series"?)',
+                "externalRules[0]: the brackets do not match: a ( is never closed",
+                "resourceRules: cpu: the brackets do not match: a } closes no {",
+            ],
+        ),
+        (
+            json.dumps(
+                {"rules": [{"seriesQuery": "x", "name": {"matches": "("}}, {"seriesQuery": 5}, {"series": "x"}]}
+            ),
+            ["rules[1]: Expected `str`", "rules[2]: Object"],
+        ),
+    ],
+)
+def test_files_of_rules_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rules: str | None, said: list[str]
+) -> None:
+    file, named = tmp_path / "hpad.yaml", tmp_path / "adapter.yaml"
+    if rules is not None:
+        named.write_text(rules)
+    file.write_text(f"sources:\n  prom:\n    adapter: prometheus\n    url: http://p:9090\n    rules_file: {named}\n")
+    found = checked(capsys, file)
+    assert list(found) == [5]
+    messages = "\n".join(found[5])
+    assert all(message.startswith("sources: prom: rules_file: ") and str(named) in message for message in found[5])
+    assert all(each in messages for each in said)
+
+
+def test_settings_that_do_not_go_together_are_said_beside_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text("workers: 0\nsources:\n  mq: {adapter: cron, metrics: {}}\nroutes:\n- {match: {}, source: qm}\n")
+    found = checked(capsys, file)
+    assert found[1][0].startswith("workers: ")
+    assert found[5] == ["routes: [0]: source: there is no source 'qm'; there are mq"]
+
+
+def test_keys_with_dots_have_their_lines_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text("sources:\n  a.b:\n    adapter: cron\n    metrics:\n      x.y: {start: '* * * * *'}\n")
+    found = checked(capsys, file)
+    assert sorted(message.rpartition("x.y.")[2] for message in found[5]) == ["end: is missing", "replicas: is missing"]
