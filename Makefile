@@ -37,8 +37,11 @@ demo: $(or $(wildcard $(STAMP)),$(RUNS)) ## real processes being autoscaled, in 
 packages:
 	@sh tests/packages.sh
 
-test: install packages ## every test, with the servers they need
-	$(BIN)/pytest --numprocesses=auto --dist=loadfile $(ARGS)
+# The seed of the order, the dice and the inputs of tests (1), and of the fuzzer (0: any).
+SEED =
+
+test: install packages ## every test, with the servers they need; SEED=7 for another order and other inputs
+	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=auto --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
 check: install ## lint, types, who may import whom, and the size outliers
 	$(BIN)/ruff check
@@ -55,7 +58,6 @@ bench: install ## what it costs
 	@for script in tests/bench/*.py; do $(BIN)/python $$script || exit 1; done
 
 SECONDS ?= 240
-SEED    ?= 0
 
 fuzz: install ## odd input of every kind, for SECONDS (240) in all; TARGETS="watch hpa" for some
 ifneq ($(UV),)
@@ -63,7 +65,7 @@ ifneq ($(UV),)
 else
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 endif
-	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED) $(TARGETS)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(or $(SEED),0) $(TARGETS)
 
 dist: install ## sdist and wheel, in dist/
 	@$(BIN)/python .ci/dist.py

@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 import structlog
+import surroundings
 from blockbuster import BlockBuster, blockbuster_ctx
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -17,8 +18,11 @@ MAY_BE_SKIPPED = "real_kube_apiserver"
 RECOVERY = "recovery"
 BUDGET = "budget"
 
-# No test is about how fast the machine is.
-hypothesis.settings.register_profile("hpad", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+surroundings.settle(os.environ)
+# No test is about how fast the machine is, and none is led by what failed in a run before.
+hypothesis.settings.register_profile(
+    "hpad", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("hpad")
 
 
