@@ -8,6 +8,7 @@ an HPA that never did claims nothing.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from hpad.model.hpa import CrossVersionObjectReference
 from hpad.model.key import Key
 from hpad.model.pod import Pod
 from hpad.model.selector import Operator, Selector
@@ -68,3 +69,48 @@ class Claims:
         handles = [(namespace, label, value) for label, value in labels.items()]
         for handle in (*handles, (namespace, "", "")):
             yield from self._by_handle.get(handle, ())
+
+
+class Targets:
+    """Which HPAs of a namespace scale the object of one group, kind and name.
+
+    The version of its API says nothing: Kubernetes resolves a target by group and kind (horizontal.go:
+    scaleForResourceMappings). A kind may be written in lower case, too.
+    """
+
+    def __init__(self) -> None:
+        self._references: dict[Key, CrossVersionObjectReference] = {}
+        self._by_target: dict[tuple[str, str, str, str], set[Key]] = defaultdict(set)
+
+    def refer(self, key: Key, ref: CrossVersionObjectReference) -> None:
+        """The HPA scales this target from now on."""
+        if self._references.get(key) != ref:
+            self.release(key)
+            self._references[key] = ref
+            self._by_target[_place(key, ref)].add(key)
+
+    def release(self, key: Key) -> None:
+        """The HPA is gone; fine if it never was there."""
+        ref = self._references.pop(key, None)
+        if ref is not None:
+            place = _place(key, ref)
+            self._by_target[place].discard(key)
+            if not self._by_target[place]:
+                del self._by_target[place]
+
+    def others(self, key: Key) -> list[str]:
+        """The names of the other HPAs that scale the target of this one."""
+        ref = self._references.get(key)
+        if ref is None:
+            return []
+        alike = self._by_target[_place(key, ref)] - {key}
+        return [other.name for other in alike if _is_same_kind(self._references[other].kind, ref.kind)]
+
+
+def _place(key: Key, ref: CrossVersionObjectReference) -> tuple[str, str, str, str]:
+    return key.namespace, ref.api_version.rpartition("/")[0], ref.kind.lower(), ref.name
+
+
+def _is_same_kind(one: str, other: str) -> bool:
+    """WIDGET is no kind where Widget is one, and its HPA cannot act; widget names the same as Widget."""
+    return one == other or one.islower() or other.islower()

@@ -18,6 +18,7 @@ from hpad.control.workqueue import DelayingQueue, ShutDown
 from hpad.control.world import HpaSource
 from hpad.gather import limits
 from hpad.kube import limiter
+from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
@@ -87,13 +88,13 @@ class Controller:
     def start(self) -> None:
         """Begin with all HPAs of the source.
 
-        Two that share pods are rivals from the first turn on, as they were before a restart: whoever comes first must
-        not take its step unopposed.
+        Those that share pods compete from the first turn on, as they did before a restart.
         """
         for hpa in self._source.values():
-            self._reconciler.overlook(hpa)
+            self._reconciler.overlap.register(hpa)
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         self._observer.start(at_once=self._workers)
+        self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was made anew
 
     async def beats(self) -> None:
         """Wait until it stops. Raises what a bug in the heartbeat itself raised: nothing would be reconciled any more,
@@ -165,6 +166,8 @@ class Controller:
         ours = {hpa.metadata.key for hpa in self._source.values() if self._owner.owns(hpa.metadata.key)}
         gained, lost = ours - self._ours, self._ours - ours
         self._ours = ours
+        for key in gained:  # their targets may have other selectors by now
+            self._take_over(key)
         for key in lost:
             self._rests.pop(key, None)
             self._rising.discard(key)
@@ -242,7 +245,7 @@ class Controller:
         if hpa is None:
             return Ending.GONE
         if not self._owner.owns(key):
-            self._reconciler.overlook(hpa)
+            self._reconciler.overlap.refresh(hpa)
             return Ending.NOT_OURS
         self._ours.add(key)
         if self._rest_of(key) > 0:
@@ -290,6 +293,15 @@ class Controller:
             if leave_out:
                 self._telemetry.put_off(leave_out)
 
+    def _register(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        if new is not None and (old is None or _target(old) != _target(new)):
+            self._reconciler.overlap.register(new)
+
+    def _take_over(self, key: Key) -> None:
+        hpa = self._source.get(key)
+        if hpa is not None:
+            self._reconciler.overlap.register(hpa)
+
     def _forget(self, key: Key) -> None:
         """Leave nothing of an HPA that is gone; called again after a reconcile that was under way at that moment.
 
@@ -309,3 +321,7 @@ class Controller:
         self._telemetry.owned(self.ours)
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
         self._telemetry.queue.longest.set(self._queue.longest_running_seconds())
+
+
+def _target(hpa: HorizontalPodAutoscaler) -> tuple[str, CrossVersionObjectReference]:
+    return hpa.metadata.uid, hpa.spec.scale_target_ref

@@ -10,11 +10,12 @@ import structlog
 from hpad.clock import Clock, Moment
 from hpad.control import act, competing, jumps, narrate, ownership, relief, resume
 from hpad.control.claims import Claims
+from hpad.control.overlap import Overlap, selected
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
 from hpad.engine import decide, examine, settle
 from hpad.kube import errors
-from hpad.model import events, selector
+from hpad.model import events
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.pod import Pod
@@ -86,7 +87,7 @@ class Reconciler:
         self._world = world
         self._metrics = metrics
         self._store = store
-        self._claims = claims
+        self.overlap = Overlap(world, claims)
         self._telemetry = telemetry
         self._journal = journal
         self._owner = owner
@@ -116,7 +117,7 @@ class Reconciler:
         made anew since: it is to be decided again. Anything else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
-        turn = await self._look(listed, moment, current)
+        turn = await self._look(listed, slot, moment, current)
         view = turn.view
         queries = self._examine(view)
         answers, asking = await self._ask(view, queries, slot)
@@ -134,22 +135,10 @@ class Reconciler:
         self._count(view, settlement, asking, self._clock.monotonic() - began)
         return settlement
 
-    def overlook(self, hpa: HorizontalPodAutoscaler) -> None:
-        """Only the HPA's claim is taken notice of, where that takes no request: it is another's at this moment, or its
-        turn is yet to come.
-
-        What it last computed metrics for is not known here; that it does so is taken for granted while it has a target
-        with replicas.
-        """
-        scale = self._world.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
-        picked = _selector(scale)
-        if scale is not None and scale.spec.replicas and picked is not None:
-            self._claims.claim(hpa.metadata.key, picked)
-
     def forget(self, key: Key) -> None:
-        """The HPA is gone: so are its history, its claim and its series."""
+        """The HPA is gone: so are its history, its selector and its series."""
         self._store.forget(key)
-        self._claims.release(key)
+        self.overlap.release(key)
         self._telemetry.forget(key)
         self._jumps.forget(key)
         self._competing.forget(key)
@@ -157,14 +146,19 @@ class Reconciler:
             self._journal.forget(key)
 
     async def _look(
-        self, listed: HorizontalPodAutoscaler, moment: Moment | None, current: ownership.Current | None
+        self,
+        listed: HorizontalPodAutoscaler,
+        slot: Slot,
+        moment: Moment | None,
+        current: ownership.Current | None,
     ) -> _Turn:
         key = listed.metadata.key
         held = self._about(listed, await self._store.recall(key))
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
-        scale, failure = await self._read_scale(hpa)
-        owed = self._owed(hpa, held.begun, scale)
+        scale, failure = await self._read_scale(hpa, slot)
+        owed = resume.owed(held.begun, hpa.status, scale)
         if owed is not None:
+            self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=owed.to)
             hpa = msgspec.structs.replace(hpa, status=owed.status)
         pods = self._pods(key.namespace, scale)
         told = relief.terms_of(hpa, self._fallbacks)
@@ -179,7 +173,7 @@ class Reconciler:
             scale_error=None if failure is None else failure.message,
             stale=failure is not None and failure.stale,
             pods=pods,
-            rivals=self._claims.rivals(key, pods),
+            rivals=self.overlap.others(key, scale, pods),
             competitors=self._competing.of(hpa, writes_status=not self._in_memory),
             terms=told.terms,
             terms_flaw=told.flaw,
@@ -189,37 +183,32 @@ class Reconciler:
             view = msgspec.structs.replace(view, history=history)
         return _Turn(view, ownership.Permit(self._owner, listed, current), owed)
 
-    def _owed(self, hpa: HorizontalPodAutoscaler, begun: Begun | None, scale: Scale | None) -> Begun | None:
-        """The rescale that was begun, if it was done and the HPA's status does not tell of it.
-
-        When it last scaled, and whether it took the last replica, an HPA knows from nowhere else. The status is written
-        at the end of this reconcile, on top of that one: by then the spec may be another than the rescale came from.
-        """
-        if begun is None or scale is None or not resume.carried_out(begun, scale.spec.replicas):
-            return None
-        said, due = hpa.status.last_scale_time, begun.status.last_scale_time
-        if said is not None and due is not None and said >= due:
-            return None
-        self._log.info("writing the status of an earlier rescale", hpa=str(hpa.metadata.key), scale_to=begun.to)
-        return begun
-
-    async def _read_scale(self, hpa: HorizontalPodAutoscaler) -> tuple[Scale | None, errors.ApiError | None]:
-        try:
-            return await self._world.read_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref), None
-        except errors.ApiError as error:
-            return None, error
+    async def _read_scale(
+        self, hpa: HorizontalPodAutoscaler, slot: Slot
+    ) -> tuple[Scale | None, errors.ApiError | None]:
+        """The target's scale, once the HPAs that it may compete with are known; or why it cannot be read."""
+        key, scale, failure = hpa.metadata.key, None, None
+        if not self.overlap.is_complete(key):
+            async with slot.lent():
+                failure = await self.overlap.complete(key)
+        if failure is None:
+            try:
+                scale = await self._world.read_scale(key.namespace, hpa.spec.scale_target_ref)
+            except errors.ApiError as error:
+                failure = error
+        self.overlap.seen(hpa, scale)
+        return scale, failure
 
     def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:
         """The target's pods; none where it has no selector that can be read (the engine says what is wrong with it)."""
-        picked = _selector(scale)
+        picked = selected(scale)
         return [] if picked is None else self._world.pods.select(namespace, picked)
 
     def _examine(self, view: examine.View) -> Queries:
         """What to ask the metric sources, if anything; an HPA that gets so far stakes its claim to the pods."""
         verdict = examine.examine(view)
-        picked = _selector(view.scale)
-        if picked is not None and (isinstance(verdict, examine.Proceed) or _contested(verdict)):
-            self._claims.claim(view.hpa.metadata.key, picked)
+        if isinstance(verdict, examine.Proceed) or _contested(verdict):
+            self.overlap.claim(view.hpa.metadata.key, view.scale)
         return verdict.queries if isinstance(verdict, examine.Proceed) else ()
 
     async def _ask(self, view: examine.View, queries: Queries, slot: Slot) -> tuple[Answers, float]:
@@ -365,15 +354,6 @@ def _target(hpa: HorizontalPodAutoscaler) -> str:
     ref = hpa.spec.scale_target_ref
     group = ref.api_version.rpartition("/")[0]
     return f"{group}/{ref.kind}/{ref.name}"
-
-
-def _selector(scale: Scale | None) -> selector.Selector | None:
-    if scale is None or not scale.status.selector:
-        return None
-    try:
-        return selector.parse(scale.status.selector)
-    except selector.SelectorError:
-        return None
 
 
 def _contested(verdict: examine.Verdict) -> bool:

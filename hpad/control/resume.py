@@ -22,6 +22,8 @@ import msgspec
 
 from hpad.engine.examine import View
 from hpad.model.history import History, Recommendation, Rescale
+from hpad.model.hpa import HorizontalPodAutoscalerStatus
+from hpad.model.target import Scale
 from hpad.store.memory import Begun, Memory
 
 Held = TypeVar("Held", Recommendation, Rescale)
@@ -33,6 +35,18 @@ SKEW: Final = timedelta(minutes=1)
 def carried_out(begun: Begun | None, current: int) -> bool:
     """Whether the rescale that was begun has been written, as the target's count shows."""
     return begun is not None and current == begun.to != begun.current
+
+
+def owed(begun: Begun | None, status: HorizontalPodAutoscalerStatus, scale: Scale | None) -> Begun | None:
+    """The rescale that was begun, if it was done and the HPA's status does not tell of it.
+
+    When it last scaled, and whether it took the last replica, an HPA knows from nowhere else. The status is written at
+    the end of the reconcile, on top of that one: by then the spec may be another than the rescale came from.
+    """
+    if begun is None or scale is None or not carried_out(begun, scale.spec.replicas):
+        return None
+    said, due = status.last_scale_time, begun.status.last_scale_time
+    return None if said is not None and due is not None and said >= due else begun
 
 
 def resumed(memory: Memory, view: View, gap: timedelta) -> History:

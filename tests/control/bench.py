@@ -76,12 +76,17 @@ class Source:
 
 
 class World:
-    """Scales by name; pods labelled app=name; writes are kept, and answer what `refusals` say, in order."""
+    """Scales by name; pods labelled app=name; writes are kept, and answer what `refusals` say, in order.
+
+    Targets that are `unwatched` cost a request each time they are looked at.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.scales: dict[str, int] = {}
         self.selectors: dict[str, str] = {}
+        self.unwatched: set[str] = set()
+        self.reads: list[str] = []
         self.writes: list[int] = []
         self.write_seconds = 0.0
         self.read_seconds: Iterator[float] = itertools.repeat(0.0)
@@ -110,6 +115,9 @@ class World:
         return self.others
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
+        return None if ref.name in self.unwatched else self._scale(ref)
+
+    def _scale(self, ref: CrossVersionObjectReference) -> Scale | None:
         if ref.name not in self.scales:
             return None
         count = self.scales[ref.name]
@@ -117,8 +125,9 @@ class World:
         return Scale(metadata={"name": ref.name}, spec=ScaleSpec(count), status=ScaleStatus(count, labels))
 
     async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
+        self.reads.append(ref.name)
         await asyncio.sleep(next(self.read_seconds))
-        found = self.peek_scale(namespace, ref)
+        found = self._scale(ref)
         if found is None:
             raise errors.ApiError(404, "NotFound", f'deployments.apps "{ref.name}" not found')
         return found
