@@ -17,7 +17,8 @@ from hpad.manifests.documents import Document
 
 DESCRIPTION = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
-StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not.
+StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not. One
+without a command is pretended: running and ready, without a process, as an event of its pod says.
 Apply the manifests of each FILE (a folder: of all its files; -: of standard input), print how to reach the cluster
 with kubectl, and go on until Ctrl-C, which stops everything.
 

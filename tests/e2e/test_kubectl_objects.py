@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import kubectls
@@ -38,6 +39,50 @@ async def test_what_apply_leaves_out_is_removed_and_unchanged_is_unchanged(kubec
 def _is_busy(top: str) -> bool:
     """Whether a table of usage says of its first pod that it uses more than a twentieth of a core."""
     return any(int(row[1].removesuffix("m")) > 50 for row in kubectls.rows(top)[1:2])
+
+
+async def test_the_node_is_shown_and_described(processes):
+    header, row = kubectls.rows(await processes("get nodes"))
+    assert header == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    assert (row[:3], row[4]) == (["local", "Ready", "control-plane"], "v1.36.2")
+    await processes.apply(kubectls.nginx(1, "nginx:1.14.2"))
+    await processes("rollout status deployment/nginx --timeout=100s")
+    described = await processes("describe node local")
+    for words in ("Kubelet Version:            v1.36.2", "InternalIP:  127.0.0.1", "KubeletReady", "nginx-"):
+        assert words in described
+    assert "Failed to get lease" not in described
+
+
+async def test_an_image_alone_rolls_out_and_describe_says_that_it_is_pretended(processes):
+    await processes.apply(kubectls.nginx(2, "nginx:1.14.2"))
+    assert "successfully rolled out" in await processes("rollout status deployment/nginx --timeout=100s")
+    assert [row[1:3] for row in kubectls.rows(await processes("get pods"))[1:]] == [["1/1", "Running"]] * 2
+    described = await processes("describe pod -l app=nginx")
+    for line in (
+        r"Normal +Scheduled +\S+ +default-scheduler +Successfully assigned default/nginx-\S+ to local",
+        r"Normal +Pretended +\S+ +kubelet +Container \S+ has no command: its image \"nginx:1.14.2\" is not run here",
+    ):
+        assert re.search(line, described), f"{line} in {described}"
+
+
+async def test_why_a_pod_crashes_is_in_describe_and_in_the_previous_log(processes):
+    container = {"name": "app", "image": "app", "command": ["sh", "-c", "echo before the end; exit 3"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "crash"}, "spec": {"containers": [container]}}
+    await processes.apply(pod)
+    status, described = "", ""
+    async with asyncio.timeout(kubectls.SECONDS):
+        while "CrashLoopBackOff" not in status:
+            status = await processes("get pod crash")
+    async with asyncio.timeout(kubectls.SECONDS):
+        while "Last State:" not in described or "CrashLoopBackOff" not in described:
+            described = await processes("describe pod crash")
+    for line in (
+        r"State: +Waiting\n +Reason: +CrashLoopBackOff",
+        r"Last State: +Terminated\n +Reason: +Error\n +Exit Code: +3",
+        r"Warning +BackOff +.* +kubelet +Back-off restarting failed container app in pod crash_default\(",
+    ):
+        assert re.search(line, described), f"{line} in {described}"
+    assert await processes("logs -p crash") == "before the end\n"
 
 
 async def test_usage_and_scale_of_processes(processes):

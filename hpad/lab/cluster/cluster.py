@@ -15,12 +15,14 @@ from hpad.lab.cluster import controllers as loops
 from hpad.lab.cluster import (
     definitions,
     deployments,
+    discovery,
     errors,
     faults,
     garbage,
     gate,
     journal,
     kubeconfig,
+    node,
     patches,
     rbac,
     rbac_defaults,
@@ -46,7 +48,8 @@ from hpad.lab.cluster.resources import Object, Resource
 class Cluster:
     """An API server on loopback with controllers and, if wanted, a kubelet that runs local processes.
 
-    - `kubelet`: pods run as processes; False leaves them Pending until somebody writes their status.
+    - `kubelet`: pods run as processes, and containers without a command are pretended; False leaves pods Pending until
+      a client writes their status.
     - `auto_ready`: no processes either, but pods are Running and Ready as soon as they exist.
     - `controllers`: whether workloads make pods at all.
     - `sampling_seconds`: how often usage is read; two samples make the first metrics of a pod.
@@ -103,7 +106,7 @@ class Cluster:
         self._resync_seconds = resync_seconds
         self._grace_seconds = grace_seconds
         self._kubelet: kubelets.Kubelet | None = None
-        self.usage = usage.Usage(self.clock, sampling_seconds, self._roots)
+        self.usage = usage.Usage(self.clock, sampling_seconds, self._roots, self._pretended)
         self._server = server.Server(
             self.store,
             self.registry,
@@ -132,6 +135,9 @@ class Cluster:
     def _roots(self) -> dict[int, tuple[str, str, str]]:
         return self._kubelet.roots() if self._kubelet else {}
 
+    def _pretended(self) -> list[tuple[str, str, str]]:
+        return self._kubelet.pretended() if self._kubelet else []
+
     def _folder(self, pod: Object) -> Path | None:
         return self._kubelet.folder(pod) if self._kubelet else None
 
@@ -151,6 +157,9 @@ class Cluster:
                 self.apply(default)
         self.store.subscribe(garbage.Collector(self.writer).on_change)
         self.store.subscribe(definitions.Definitions(self.registry, self.writer).on_change)
+        if self._auto_ready or self._runs_processes:
+            self.apply(node.manifest(discovery.VERSION["gitVersion"], self.clock.now()))
+            self.apply(node.lease())
         if self._auto_ready:
             self.store.subscribe(kubelets.Puppets(self.writer.by(kubelets.AUTHOR)).on_change)
         if self._runs_processes:

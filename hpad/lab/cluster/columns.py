@@ -34,7 +34,7 @@ def of(resource: Resource) -> tuple[Column, ...]:
     if resource.kind in _DATED:
         return (_NAME, _CREATED_AT)
     own = _COLUMNS.get(resource.kind, ())
-    if resource.kind == "Event":
+    if resource.kind in _COMPLETE:
         return own
     narrow, wide = (tuple(each for each in own if each.wide is which) for which in (False, True))
     return (_NAME, *narrow, _AGE, *wide)
@@ -173,6 +173,26 @@ def _availability(obj: Object) -> str:
     return "True" if is_fine else f"{found.get('status')} ({found.get('reason', '')})"
 
 
+def _node_status(node: Object) -> str:
+    found = pods.condition(node, "Ready")
+    ready = "Unknown" if found is None else "Ready" if found.get("status") == "True" else "NotReady"
+    return f"{ready},SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else ready
+
+
+def _node_roles(node: Object) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = node["metadata"].get("labels") or {}
+    return ",".join(sorted(name.removeprefix(prefix) for name in labels if name.startswith(prefix))) or "<none>"
+
+
+def _node_address(kind: str) -> Callable[[Object], str]:
+    def cell(node: Object) -> str:
+        addresses = (node.get("status") or {}).get("addresses") or []
+        return next((str(each["address"]) for each in addresses if each.get("type") == kind), "<none>")
+
+    return cell
+
+
 def _role(binding: Object) -> str:
     role = binding.get("roleRef") or {}
     return f"{role.get('kind')}/{role.get('name')}"
@@ -205,6 +225,8 @@ _CUSTOM_AGE = Column("Age", _created, type="date", timed=True)
 _CREATED_AT = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp"), type="date")
 _DATED: Final = ("LimitRange", "ClusterRole", "Role", "CSIStorageCapacity", "CustomResourceDefinition")
 """Kinds for which the API server has no table of their own."""
+_COMPLETE: Final = ("Event", "Node")
+"""Kinds that have name and age in other places than first and last."""
 _TEMPLATE = (
     Column("Containers", _containers("name"), wide=True),
     Column("Images", _containers("image"), wide=True),
@@ -246,6 +268,18 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("MinPods", _minimum),
         Column("MaxPods", _at("spec.maxReplicas")),
         Column("Replicas", _at("status.currentReplicas")),
+    ),
+    "Node": (
+        _NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
+        _AGE,
+        Column("Version", _at("status.nodeInfo.kubeletVersion", "")),
+        Column("Internal-IP", _node_address("InternalIP"), wide=True),
+        Column("External-IP", _node_address("ExternalIP"), wide=True),
+        Column("OS-Image", _at("status.nodeInfo.osImage", "<unknown>"), wide=True),
+        Column("Kernel-Version", _at("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
+        Column("Container-Runtime", _at("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
     ),
     "Namespace": (Column("Status", _at("status.phase", "")),),
     "Lease": (Column("Holder", _at("spec.holderIdentity", "")),),

@@ -7,20 +7,17 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from hpad import clock as clocks
-from hpad.lab.cluster import probes, procfs, reaper, selectors, strategy
+from hpad.lab.cluster import podlogs, probes, procfs, reaper, selectors, strategy
 from hpad.lab.cluster.resources import Object
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
 """Seconds before a restart: doubles from the first to the longest (a real kubelet waits 10 s to 5 min)."""
 
+_NOT_STARTED = 128
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
-
-
-class NoCommandError(Exception):
-    """A container that only names an image, which nothing here can run."""
 
 
 def environment(pod: Object, container: Object) -> dict[str, str]:
@@ -41,7 +38,8 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 class Container:
     """Runs until told to stop or until its restart policy lets it rest; calls `changed` on each turn.
 
-    `warn` is told what goes wrong, as the reason and the message of an event that a kubelet would write.
+    `tell` and `warn` take the reason and the message of an event that a kubelet would write, of type Normal and
+    Warning. A container without a command, which only names an image, is pretended: running and ready, no process.
     """
 
     pod: Object
@@ -49,6 +47,7 @@ class Container:
     directory: Path
     clock: clocks.Clock
     changed: Callable[[], None]
+    tell: Callable[[str, str], None]
     warn: Callable[[str, str], None]
     reaping: reaper.Reaper
     state: Object = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
@@ -67,6 +66,10 @@ class Container:
     def mark(self) -> str:
         return f"{self.pod['metadata']['uid']}/{self.name}"
 
+    @property
+    def is_pretended(self) -> bool:
+        return not self.spec.get("command")
+
     def stop(self, grace: float) -> None:
         """SIGTERM now, SIGKILL after `grace` seconds; a later call may only shorten that."""
         at = self.clock.monotonic() + grace
@@ -75,34 +78,53 @@ class Container:
 
     async def run(self) -> None:
         """Start and restart the process; returns when it is at rest and nothing of it is left."""
+        if self.is_pretended:
+            await self._pretend()
+            return
         backoff = FIRST_BACKOFF
+        metadata = self.pod["metadata"]
+        pod = f"{metadata['name']}_{metadata.get('namespace', '')}({metadata['uid']})"
         while self._stop_at is None:
             code = await self._run_once()
             if self._stop_at is not None or not self._restarts_after(code):
                 return
             self.last_state = {name: each for name, each in self.state.items() if name == "terminated"}
-            message = f"back-off {backoff:g}s restarting container {self.name}"
-            if "terminated" in self.state:
-                self._turn({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
-                self.warn("BackOff", f"Back-off restarting failed container {self.name}")
+            message = f"back-off {backoff:g}s restarting failed container={self.name} pod={pod}"
+            self._turn({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+            self.warn("BackOff", f"Back-off restarting failed container {self.name} in pod {pod}")
             await self._wait(backoff)
             backoff = min(LONGEST_BACKOFF, backoff * 2)
-            self.restarts += self._stop_at is None and code is not None
+            self.restarts += self._stop_at is None
 
-    def _restarts_after(self, code: int | None) -> bool:
+    def _restarts_after(self, code: int) -> bool:
         policy = (self.pod.get("spec") or {}).get("restartPolicy", "Always")
-        return code is None or policy == "Always" or (policy == "OnFailure" and code != 0)
+        return policy == "Always" or (policy == "OnFailure" and code != 0)
 
-    async def _run_once(self) -> int | None:
-        """One life of the process: its exit code, None when it could not even be started."""
+    async def _pretend(self) -> None:
+        """Be there until told to stop, without a process: no probe is asked, nothing is used, the log is empty."""
+        started = strategy.timestamp(self.clock.now())
+        self.ready = True
+        self._turn({"running": {"startedAt": started}})
+        self.tell(
+            "Pretended",
+            f'Container {self.name} has no command: its image "{self.spec.get("image", "")}" is not run here, it is '
+            "ready without a process; set spec.containers[].command to run one",
+        )
+        while self._stop_at is None:
+            self._wake.clear()
+            await self._wake.wait()
+        self.ready = False
+        ended = {"startedAt": started, "finishedAt": strategy.timestamp(self.clock.now())}
+        self._turn({"terminated": {"exitCode": 0, "reason": "Completed", **ended}})
+
+    async def _run_once(self) -> int:
+        """One life of the process: its exit code, 128 when it could not even be started."""
         try:
             process = await self._start()
-        except NoCommandError as problem:
-            self._could_not("CreateContainerError", problem)
-            return None
         except OSError as problem:
-            self._could_not("RunContainerError", problem)
-            return None
+            return self._could_not(problem)
+        self.tell("Created", f"Created container: {self.name}")
+        self.tell("Started", f"Started container {self.name}")
         self.pid = process.pid
         self.reaping.began(process.pid)
         started = strategy.timestamp(self.clock.now())
@@ -122,23 +144,25 @@ class Container:
         self._turn({"terminated": {"exitCode": _exit_code(code), "reason": reason, **ended}})
         return code
 
-    def _could_not(self, reason: str, problem: Exception) -> None:
-        self._turn({"waiting": {"reason": reason, "message": str(problem)}})
-        self.warn("Failed", f"Error: {problem}")  # `kubectl describe` shows no message of a state
+    def _could_not(self, problem: OSError) -> int:
+        """Note a process that could not be started, as a container runtime does: it ended, with 128."""
+        program = _expanded(str(self.spec["command"][0]), environment(self.pod, self.spec))
+        place = problem.filename if isinstance(problem.filename, str) else program
+        message = f'exec: "{place}": {(problem.strerror or str(problem)).lower()}'
+        now = strategy.timestamp(self.clock.now())
+        ended = {"startedAt": "1970-01-01T00:00:00Z", "finishedAt": now}
+        self._turn({"terminated": {"exitCode": _NOT_STARTED, "reason": "StartError", "message": message, **ended}})
+        self.warn("Failed", f"Error: {message}")
+        return _NOT_STARTED
 
     async def _start(self) -> asyncio.subprocess.Process:
         variables = environment(self.pod, self.spec)
-        argv = [*(self.spec.get("command") or []), *(self.spec.get("args") or [])]
-        if not self.spec.get("command"):
-            raise NoCommandError(
-                f"container {self.name}: no command; images are not run here, pods are local processes: "
-                f"set spec.containers[].command"
-            )
+        argv = [*self.spec["command"], *(self.spec.get("args") or [])]
         argv = [_expanded(str(word), variables) for word in argv]
         base = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.directory)}
         env = {**base, **variables, procfs.MARKER: self.mark, reaper.MARKER: self.reaping.mark}
         cwd = str(self.spec.get("workingDir") or self.directory)
-        log = await asyncio.to_thread(_open_log, self.directory, self.name)
+        log = await asyncio.to_thread(podlogs.begin, self.directory, self.name)
         try:
             return await asyncio.create_subprocess_exec(
                 *argv,
@@ -185,7 +209,10 @@ class Container:
             _signal(pid, signal.SIGKILL)
 
     async def _probe(self, probe: Mapping[str, Any]) -> None:
-        async for ready in probes.results(probe, self.clock, environment(self.pod, self.spec), self.directory):
+        variables = environment(self.pod, self.spec)
+        async for ready, problem in probes.results(probe, self.clock, variables, self.directory):
+            if problem:
+                self.warn("Unhealthy", f"Readiness probe failed: {problem}")
             if ready is not self.ready:
                 self.ready = ready
                 self.changed()
@@ -216,11 +243,6 @@ class Container:
             "started": "running" in self.state,
             **({"containerID": f"process://{self.pid}"} if self.pid else {}),
         }
-
-
-def _open_log(directory: Path, name: str) -> BinaryIO:
-    directory.mkdir(parents=True, exist_ok=True)
-    return (directory / f"{name}.log").open("ab")
 
 
 def _exit_code(code: int) -> int:

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpad.lab.cluster import containers, ownership, pods, reaper, recorder, strategy
+from hpad.lab.cluster import containers, node, ownership, pods, reaper, recorder, strategy
 from hpad.lab.cluster.resources import PODS, Object
 from hpad.lab.cluster.store import Change, key_of
 from hpad.lab.cluster.writes import Writer
 
-NODE = "local"
 AUTHOR = ownership.Author("kubelet")
+_SCHEDULER = "default-scheduler"
 
 
 @dataclass(eq=False, slots=True)
@@ -28,7 +28,14 @@ class PodRunner:
     def __post_init__(self) -> None:
         self.held = [
             containers.Container(
-                self.pod, spec, self.directory, self.writer.clock, self.report, self._warn, self.reaping
+                self.pod,
+                spec,
+                self.directory,
+                self.writer.clock,
+                self.report,
+                self._tell,
+                self._warn,
+                self.reaping,
             )
             for spec in self.pod["spec"]["containers"]
         ]
@@ -55,9 +62,13 @@ class PodRunner:
     def _bind(self, now: str) -> None:
         current = self._current()
         if current is not None:
-            bound = {**current, "spec": {**current["spec"], "nodeName": NODE}}
-            bound["status"] = {**(current.get("status") or {}), "startTime": now, "podIP": "127.0.0.1"}
+            bound = {**current, "spec": {**current["spec"], "nodeName": node.NAME}}
+            addresses = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+            bound["status"] = {**(current.get("status") or {}), "startTime": now, **addresses}
             self.pod = self.writer.store.update(PODS, bound)
+            name = "/".join(key_of(self.pod))
+            message = f"Successfully assigned {name} to {node.NAME}"
+            self.events.record(_SCHEDULER, (PODS, self.pod), "Scheduled", message)
             for container in self.held:
                 container.pod = self.pod
             self.report()
@@ -74,8 +85,12 @@ class PodRunner:
             "conditions": conditions(current, statuses, strategy.timestamp(self.writer.clock.now())),
             "containerStatuses": statuses,
             "hostIP": "127.0.0.1",
+            "hostIPs": [{"ip": "127.0.0.1"}],
         }
         self.writer.set_status(PODS, current, status)
+
+    def _tell(self, reason: str, message: str) -> None:
+        self.events.record(AUTHOR.name, (PODS, self.pod), reason, message)
 
     def _warn(self, reason: str, message: str) -> None:
         self.events.record(AUTHOR.name, (PODS, self.pod), reason, message, recorder.WARNING)
@@ -168,6 +183,15 @@ class Kubelet:
             if container.pid is not None
         }
 
+    def pretended(self) -> list[tuple[str, str, str]]:
+        """Every running container that has no process: (namespace, pod, container)."""
+        return [
+            (*key_of(runner.pod), container.name)
+            for runner in self.runners.values()
+            for container in runner.held
+            if container.is_pretended and "running" in container.state
+        ]
+
     async def stop(self, grace: float) -> None:
         """Stop every process, SIGKILL after `grace` seconds at the latest; returns when none is left."""
         self._stopping = True
@@ -214,7 +238,7 @@ class Puppets:
         ]
         status = {"phase": "Running", "startTime": now, "conditions": conditions(current, statuses, now)}
         status["containerStatuses"] = statuses
-        spec = {**current["spec"], "nodeName": NODE}
+        spec = {**current["spec"], "nodeName": node.NAME}
         self.writer.store.update(PODS, {**current, "spec": spec, "status": status})
 
 

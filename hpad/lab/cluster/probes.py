@@ -1,69 +1,93 @@
-"""Readiness probes: exec, httpGet and tcpSocket, against local processes."""
+"""Readiness probes: exec, httpGet and tcpSocket, against local processes.
+
+Source of the words about a failure: Kubernetes, pkg/probe.
+"""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpad import clock as clocks
+
+_LONGEST_OUTPUT: Final = 1024
+
+
+class _Failed(Exception):
+    """The probe did not pass; the text says why."""
 
 
 async def results(
     probe: Mapping[str, Any], clock: clocks.Clock, variables: Mapping[str, str], directory: Path
-) -> AsyncIterator[bool]:
-    """Ready or not, after each probe, for ever; thresholds as in the API (1 success, 3 failures)."""
+) -> AsyncIterator[tuple[bool, str]]:
+    """Ready or not, after each probe, for ever, and why this probe failed ("" where it passed); thresholds as in the
+    API (1 success, 3 failures).
+    """
     await clock.sleep(float(probe.get("initialDelaySeconds", 0)))
     period, timeout = float(probe.get("periodSeconds", 10)), float(probe.get("timeoutSeconds", 1))
     needed = {True: int(probe.get("successThreshold", 1)), False: int(probe.get("failureThreshold", 3))}
     ready, last, streak = False, False, 0
     while True:
-        try:
-            async with asyncio.timeout(timeout):
-                passed = await _once(probe, variables, directory)
-        except (OSError, TimeoutError, ValueError, IndexError):
-            passed = False
+        problem = await _problem(probe, timeout, variables, directory)
+        passed = not problem
         streak = streak + 1 if passed is last else 1
         last = passed
         if streak >= needed[passed]:
             ready = passed
-        yield ready
+        yield ready, problem
         await clock.sleep(period)
 
 
-async def _once(probe: Mapping[str, Any], variables: Mapping[str, str], directory: Path) -> bool:
+async def _problem(probe: Mapping[str, Any], timeout: float, variables: Mapping[str, str], directory: Path) -> str:
+    """Why the probe failed; "" where it passed."""
+    try:
+        async with asyncio.timeout(timeout):
+            await _once(probe, variables, directory)
+    except TimeoutError:
+        return f"no answer within {timeout:g}s"
+    except (_Failed, ValueError, IndexError) as error:
+        return str(error) or "no answer that a probe understands"
+    except OSError as error:
+        return (os.strerror(error.errno) if error.errno else str(error) or type(error).__name__).lower()
+    return ""
+
+
+async def _once(probe: Mapping[str, Any], variables: Mapping[str, str], directory: Path) -> None:
     if "exec" in probe:
-        return await _exec(probe["exec"]["command"], variables, directory)
-    if "httpGet" in probe:
-        return await _http_get(probe["httpGet"])
-    if "tcpSocket" in probe:
+        await _exec(probe["exec"]["command"], variables, directory)
+    elif "httpGet" in probe:
+        await _http_get(probe["httpGet"])
+    elif "tcpSocket" in probe:
         _, writer = await _connect(probe["tcpSocket"])
         writer.close()
-        return True
-    return True
 
 
-async def _exec(command: list[str], variables: Mapping[str, str], directory: Path) -> bool:
+async def _exec(command: list[str], variables: Mapping[str, str], directory: Path) -> None:
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(directory), **variables}
-    quiet = asyncio.subprocess.DEVNULL
+    pipe, quiet = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
-        *command, env=env, cwd=str(directory), stdin=quiet, stdout=quiet, stderr=quiet
+        *command, env=env, cwd=str(directory), stdin=quiet, stdout=pipe, stderr=asyncio.subprocess.STDOUT
     )
     try:
-        return await process.wait() == 0
+        output, _ = await process.communicate()
+        if process.returncode:
+            said = output[:_LONGEST_OUTPUT].decode("utf-8", "replace").strip()
+            raise _Failed(said or f"the command exits with {process.returncode}")
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
 
 
-async def _http_get(target: Mapping[str, Any]) -> bool:
+async def _http_get(target: Mapping[str, Any]) -> None:
     reader, writer = await _connect(target)
     try:
         request = f"GET {target.get('path', '/')} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: kube-probe\r\n\r\n"
         writer.write(request.encode())
-        status_line = await reader.readline()
-        return 200 <= int(status_line.split()[1]) < 400
+        status = int((await reader.readline()).split()[1])
+        if not 200 <= status < 400:
+            raise _Failed(f"HTTP probe failed with statuscode: {status}")
     finally:
         writer.close()
 

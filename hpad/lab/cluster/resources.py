@@ -131,6 +131,7 @@ def _kind(group: str, versions: tuple[str, ...], words: list[str]) -> Resource:
 
 _DEFAULT: Final = {(each.group, each.plural): each for each in _read()}
 PODS: Final = _DEFAULT["", "pods"]
+NODES: Final = _DEFAULT["", "nodes"]
 NAMESPACES: Final = _DEFAULT["", "namespaces"]
 REPLICATION_CONTROLLERS: Final = _DEFAULT["", "replicationcontrollers"]
 DEPLOYMENTS: Final = _DEFAULT["apps", "deployments"]

@@ -203,20 +203,25 @@ class Server:
 
     async def _log(self, request: web.Request, pod: Object) -> web.StreamResponse:
         name, folder = podlogs.container(pod, request.query), self.folder(pod)
+        path = podlogs.chosen(pod, name, folder, request.query) if folder is not None else None
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        if folder is not None:
-            pieces = podlogs.written(folder / f"{name}.log", request.query, self.clock, lambda: self._exists(pod))
+        if path is not None:
+            life = podlogs.life(pod, name)
+            pieces = podlogs.written(
+                path, request.query, self.clock, lambda: life is not None and self._life(pod, name) == life
+            )
             with contextlib.suppress(ConnectionResetError):
                 async for piece in pieces:
                     await response.write(piece)
         await response.write_eof()
         return response
 
-    def _exists(self, pod: Object) -> bool:
+    def _life(self, pod: Object, name: str) -> int | None:
         found = self.store.find(PODS, *key_of(pod))
-        return found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
+        same = found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
+        return podlogs.life(found, name) if same else None
 
     def _changed(
         self, request: web.Request, address: paths.Address, old: Object, raw: bytes

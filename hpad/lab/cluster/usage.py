@@ -1,7 +1,7 @@
 """What pods use, and how metrics.k8s.io tells it: measured from process trees, or set by a test."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -37,11 +37,13 @@ class Usage:
         clock: clocks.Clock,
         interval: float,
         roots: Callable[[], dict[int, tuple[str, str, str]]] = dict,
+        pretended: Callable[[], list[tuple[str, str, str]]] = list,
     ) -> None:
         self._clock = clock
         self._interval = interval
         self._roots = roots
-        self._samples: dict[int, _Sample] = {}
+        self._pretended = pretended
+        self._samples: dict[Hashable, _Sample] = {}
         self._measured: dict[str, Reading] = {}
         self._given: dict[str, Reading | Containers] = {}
 
@@ -64,8 +66,12 @@ class Usage:
 
     async def sample(self) -> None:
         """Read /proc once; CPU is the difference to the sample before."""
-        roots = self._roots()
-        found = await asyncio.to_thread(procfs.usage, list(roots)) if roots else {}
+        processes, pretended = self._roots(), self._pretended()
+        found: dict[Hashable, tuple[float, int]] = {names: (0.0, 0) for names in pretended}  # no process uses nothing
+        if processes:
+            found.update((await asyncio.to_thread(procfs.usage, list(processes))).items())
+        roots: dict[Hashable, tuple[str, str, str]] = {names: names for names in pretended}
+        roots.update(processes.items())
         at, now = self._clock.monotonic(), self._clock.now()
         measured: dict[str, dict[str, Mapping[str, str]]] = {}
         windows: dict[str, float] = {}
