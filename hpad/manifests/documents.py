@@ -5,14 +5,14 @@ A document that cannot be parsed is a document with `faults`, not an exception: 
 
 import collections
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from hpad.manifests import yamlish
+from hpad.manifests import budget, yamlish
 from hpad.model.fields import INVALID, FieldError, duplicate
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
@@ -34,16 +34,23 @@ class Document:
     faults: tuple[FieldError, ...] = ()
     prefix: str = ""
     node: yaml.Node | None = field(default=None, repr=False, compare=False)
+    lines: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def line_of(self, path: str) -> int:
         """The line where a field stands, as near as is known."""
         if self.node is None:
-            return self.line
+            return self.lines.get(path, self.line)
         return yamlish.line_of(self.node, f"{self.prefix}.{path}" if self.prefix else path)
 
     def line_at(self, place: Sequence[str | int]) -> int:
         """As `line_of`, by keys and positions: keys may hold dots."""
         return self.line if self.node is None else yamlish.line_at(self.node, map(str, place))
+
+    def slim(self, *paths: str) -> "Document":
+        """The document without its value and its nodes, which take far more than what was made of it; the lines of
+        these fields are still known."""
+        lines = {path: self.line_of(path) for path in paths}
+        return replace(self, value=None, node=None, lines=lines)
 
     @property
     def parsed(self) -> bool:
@@ -82,12 +89,17 @@ def _yaml(text: str, file: str) -> Iterator[Document]:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         reason = ", ".join(part for part in (error.problem, error.context) if part)
         yield broken(file, 0, line, f"not valid YAML: {reason} (line {line}, column {column})")
+    except budget.TooMany as error:
+        yield broken(file, 0, 1, str(error))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         yield broken(file, 0, 1, f"not valid YAML: {' '.join(str(error).split())}")
 
 
 def _json_stream(text: str, file: str) -> Iterator[Document]:
     """One JSON value after the other; where one is broken, the rest cannot be told apart."""
+    if budget.json_nodes(text, budget.MAX_NODES) > budget.MAX_NODES:
+        yield broken(file, 0, 1, budget.TOO_MANY)
+        return
     start = _skip_space(text, 0)
     while start < len(text):
         line = text.count("\n", 0, start) + 1
@@ -102,9 +114,14 @@ def _json_stream(text: str, file: str) -> Iterator[Document]:
 
 
 def _json_lines(text: str, file: str) -> Iterator[Document]:
+    left = budget.MAX_NODES
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
+        left -= budget.json_nodes(line, left)
+        if left < 0:
+            yield broken(file, 0, number, budget.TOO_MANY)
+            return
         reader = _Json()
         try:
             value = reader.decoder.decode(line)

@@ -3,6 +3,9 @@
 Nothing is lost by an error: while a document is broken, the HPA it last stood for stays as it was. Only a document
 that is gone takes its HPA with it, and only once two looks in a row did not find it: between them an editor may have
 been writing.
+
+Files are read in a thread, large ones one by one: meanwhile changes of the others are taken up as ever. What a file may
+hold is bounded (`budget`), and so are the problems that are kept of it.
 """
 
 import asyncio
@@ -29,6 +32,10 @@ Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscale
 """Told of each change: key, the HPA before (None: new), the HPA after (None: gone). Must neither raise nor wait."""
 
 _LARGEST: Final = 64 << 20
+_LARGE: Final = 256 << 10
+"""Bytes from which on a file is read by itself: that takes seconds for some megabytes."""
+_MOST_PROBLEMS: Final = 100
+"""Of a file, as they are kept and logged."""
 _Stamp = tuple[int, int, int, int]
 
 
@@ -138,32 +145,73 @@ class Folder:
             await self._clock.sleep(self._poll_seconds)
 
     async def refresh(self) -> None:
-        """Look once. Files are read in a thread; callbacks come on the loop."""
+        """Look once, and again every `poll_seconds` while large files that have changed are read one by one. Callbacks
+        come on the loop."""
+        large = await self._look()
+        if large is None:
+            return
+        for path in large:
+            await self._read_alone(path)
+        if not self.synced.is_set():
+            await self._settle(look=True)
+            self.synced.set()
+
+    async def _look(self) -> list[Path] | None:
+        """Take up every change but those of large files, which are returned; None where the folder cannot be read."""
         try:
-            files = await asyncio.to_thread(self._scan, dict(self._files))
+            files, large = await asyncio.to_thread(self._scan, dict(self._files))
         except OSError as error:
             self._report_trouble(f"cannot read the folder {self.path}: {error.strerror or error}")
-            return
+            return None
         self._report_trouble(None)
         self._looked = self._clock.monotonic()
-        if files != self._files or self._missed or not self.synced.is_set():
-            self._files = files
-            self._settle()
-        self.synced.set()
+        changed, self._files = files != self._files, files
+        if self.synced.is_set() and (changed or self._missed):
+            await self._settle(look=True)
+        return large
 
-    def _scan(self, known: dict[str, _File]) -> dict[str, _File]:
-        """The files as they are now, in the order of their names; only new and changed ones are read. Blocks."""
+    async def _read_alone(self, path: Path) -> None:
+        """Read one large file, and take up the changes of others until that is done."""
+        name = str(path)
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(asyncio.to_thread(self._read, path, self._files.get(name)))
+            while not reading.done():
+                pause = tasks.create_task(self._clock.sleep(self._poll_seconds))
+                await asyncio.wait({reading, pause}, return_when=asyncio.FIRST_COMPLETED)
+                pause.cancel()
+                if not reading.done():
+                    await self._look()
+        self._put(name, reading.result())
+        if self.synced.is_set():
+            await self._settle(look=False)
+
+    def _put(self, name: str, file: _File | None) -> None:
+        """The files with this one as it was read, in the order of their names; without it if it is None."""
+        files = {each: known for each, known in self._files.items() if each != name}
+        if file is not None:
+            files[name] = file
+        self._files = dict(sorted(files.items()))
+
+    def _scan(self, known: dict[str, _File]) -> tuple[dict[str, _File], list[Path]]:
+        """The files as they are now, in the order of their names, and the large ones that have changed, which are here
+        as they were, the smallest first. Only new and changed ones are read. Blocks."""
         found: dict[str, _File] = {}
+        large: list[tuple[int, Path]] = []
         for path in sorted(self.path.iterdir()):
             if path.name.startswith(".") or path.suffix not in documents.SUFFIXES:
                 continue
-            file = self._look(path, known.get(str(path)))
+            file = known.get(str(path))
+            size = _size_of_change(path, file)
+            if size > _LARGE:
+                large.append((size, path))
+            else:
+                file = self._read(path, file)
             if file is not None:
                 found[str(path)] = file
-        return found
+        return found, [path for _, path in sorted(large)]
 
-    def _look(self, path: Path, known: _File | None) -> _File | None:
-        """One file; None where it is gone. One that cannot be read, or changes meanwhile, stays as it was."""
+    def _read(self, path: Path, known: _File | None) -> _File | None:
+        """One file; None where it is gone. One that cannot be read, or changes meanwhile, stays as it was. Blocks."""
         try:
             stamp = _stamp(path)
             if known is not None and known.stamp == stamp:
@@ -185,22 +233,24 @@ class Folder:
         for document in found:
             if hpas.is_hpa(document.value):
                 each = hpas.load(document, namespace=self._namespace, scale_to_zero=self._scale_to_zero)
-                loaded.append(replace(each, hpa=None if each.hpa is None else _digested(each.hpa)))
+                fields = ("metadata.name", *(error.field for error in each.errors[:_MOST_PROBLEMS]))
+                digested = None if each.hpa is None else _digested(each.hpa)
+                loaded.append(replace(each, hpa=digested, document=document.slim(*fields)))
             elif not isinstance(document.value, dict):
                 errors = document.faults or (hpas.not_an_object(document),)
                 faults.extend(Problem(document.file, document.line, "", error) for error in errors)
         return _File(stamp, tuple(loaded), tuple(faults))
 
-    def _settle(self) -> None:
-        """Make what is held follow what was read, and tell of it."""
-        held, errors = self._wanted()
+    async def _settle(self, *, look: bool) -> None:
+        """Make what is held follow what was read, and tell of it; `look`: whether all files were looked at for it."""
+        held, errors = await asyncio.to_thread(self._wanted)
         fresh = [
             problem for file, found in errors.items() for problem in found if problem not in self.errors.get(file, ())
         ]
         for problem in fresh:
             self._log.warning("a manifest is not good", file=problem.file, line=problem.line, error=str(problem))
         self.errors = errors
-        self._miss(held)
+        self._miss(held, look=look)
         before, self._held = self._held, held
         for key in [*before, *(key for key in held if key not in before)]:
             old = before[key].hpa if key in before else None
@@ -208,12 +258,13 @@ class Folder:
             if old is not new:
                 self._change(key, old, new)
 
-    def _miss(self, held: dict[Key, _Held]) -> None:
+    def _miss(self, held: dict[Key, _Held], *, look: bool) -> None:
         """Keep what was not found for the first time; the next look decides."""
         missing = frozenset(self._held) - frozenset(held)
-        for key in missing - self._missed:
+        for key in missing - self._missed if look else missing:
             held[key] = self._held[key]
-        self._missed = missing - self._missed
+        if look:
+            self._missed = missing - self._missed
 
     def _change(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:
@@ -224,6 +275,8 @@ class Folder:
             callback(key, old, new)
 
     def _wanted(self) -> tuple[dict[Key, _Held], dict[str, tuple[Problem, ...]]]:
+        """What is to be held by the files as they are, and their problems. Takes its time with many: run in a thread,
+        while nothing changes what it reads."""
         held: dict[Key, _Held] = {}
         claimed: dict[Key, Loaded] = {}
         errors: dict[str, tuple[Problem, ...]] = {}
@@ -234,7 +287,7 @@ class Folder:
             if file.faults or any(loaded.key is None for loaded in file.loaded):
                 self._keep_all_of(name, held)
             if problems:
-                errors[name] = tuple(problems)
+                errors[name] = _capped(problems)
         return held, errors
 
     def _claim(self, loaded: Loaded, claimed: dict[Key, Loaded], held: dict[Key, _Held]) -> list[Problem]:
@@ -266,6 +319,25 @@ class Folder:
         if trouble is not None and trouble != self.trouble:
             self._log.warning("the manifests cannot be read", error=trouble)
         self.trouble = trouble
+
+
+def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
+    """The first ones, and how many more there are."""
+    rest = len(problems) - _MOST_PROBLEMS
+    if rest <= 0:
+        return tuple(problems)
+    last = problems[_MOST_PROBLEMS]
+    more = FieldError(INVALID, "", f"{rest} more problems from here on")
+    return (*problems[:_MOST_PROBLEMS], Problem(last.file, last.line, "", more))
+
+
+def _size_of_change(path: Path, known: _File | None) -> int:
+    """In bytes, of a file that is to be read; 0 for one that is not, or cannot be."""
+    try:
+        stamp = _stamp(path)
+    except OSError:
+        return 0  # reading it says why
+    return 0 if known is not None and known.stamp == stamp else stamp[-1]
 
 
 def _stamp(path: Path) -> _Stamp:

@@ -10,16 +10,11 @@ from weakref import WeakKeyDictionary
 
 import yaml
 
+from hpad.manifests import budget
 from hpad.model.fields import FieldError, duplicate
 
 _TAG: Final = "tag:yaml.org,2002:"
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
-_DEEPEST: Final = 200
-_SMALL: Final = 20_000
-_MOST_REPEATED: Final = 10
-_COMPACT_NESTING: Final = re.compile(
-    r"(?:[-?][ \t]+){20}"
-)  # each sign opens a level; by indentation it takes far more text
 _SCALARS: Final = (
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", "[-+]?(?:0|[1-9][0-9]*|0[0-7]+|0o[0-7]+|0x[0-9a-fA-F]+)", "-+0123456789"),
@@ -46,58 +41,19 @@ for _name, _pattern, _first in _SCALARS:
 
 
 def documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
-    """Each document with its tree of nodes; raises yaml.YAMLError where the text stops making sense."""
-    if text.count("[") + text.count("{") > _DEEPEST or _COMPACT_NESTING.search(text):
-        _refuse_depth(text)
-    loader = Loader(text)
+    """Each document with its tree of nodes; raises yaml.YAMLError where the text stops making sense, and before the
+    first document with which it becomes too much (`budget`)."""
+    judge, loader = budget.Judge(text, Loader), Loader(text)
     try:
+        judge.document()
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
-                _refuse_bombs(node)
                 yield node, _constructed(loader, node)
+            judge.document()
     finally:
         loader.dispose()
-
-
-def _refuse_depth(text: str) -> None:
-    """Raise yaml.YAMLError for a text nested so deeply that the C loader, which recurses, might crash the process."""
-    depth = 0
-    for event in yaml.parse(text, Loader=Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _DEEPEST:
-                raise yaml.YAMLError(f"nested more than {_DEEPEST} levels deep")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-
-
-def _refuse_bombs(root: yaml.Node) -> None:
-    """Raise yaml.YAMLError for aliases that stand for far more than was written, or for what they are inside of.
-
-    Every later look at the document would pay for what they stand for; Kubernetes' own tools refuse them too.
-    """
-    sizes: dict[int, int] = {}
-
-    def size(node: yaml.Node) -> int:
-        known = sizes.get(id(node))
-        if known == 0:
-            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an anchor whose value contains itself")
-        if known is None:
-            sizes[id(node)] = 0
-            known = sizes[id(node)] = 1 + sum(map(size, _within(node)))
-        return known
-
-    if size(root) > max(_SMALL, _MOST_REPEATED * len(sizes)):
-        raise yaml.YAMLError("its aliases stand for far more than was written")
-
-
-def _within(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        for pair in node.value:
-            yield from pair
-    elif isinstance(node, yaml.SequenceNode):
-        yield from node.value
+        judge.close()
 
 
 def _constructed(loader: Loader, node: yaml.Node) -> Any:

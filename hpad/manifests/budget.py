@@ -1,0 +1,121 @@
+"""How much a file of manifests may hold, judged from its signs and events before anything is built of it.
+
+PyYAML takes some 500 bytes for each node of a document, so that a file of 64 MiB could take 14 GB.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import yaml
+
+MAX_NODES: Final = 500_000
+"""Of a file: keys, values, lists and objects, those that aliases stand for included; some 10,000 HPAs."""
+TOO_MANY: Final = f"holds more than {MAX_NODES:,} keys and values: split it into several files"
+"""What is said of a file with more."""
+_DEEPEST: Final = 200
+_SMALL: Final = 20_000
+_MOST_REPEATED: Final = 10
+_COMPACT_NESTING: Final = re.compile(
+    r"(?:[-?][ \t]+){20}"
+)  # each sign opens a level; by indentation it takes far more text
+_TEXT: Final = re.compile(r'"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)', re.DOTALL)
+"""A text of JSON, up to the end where it is not closed: it matches at each quote, and so takes linear time."""
+
+
+def json_nodes(text: str, most: int) -> int:
+    """How many keys, values, lists and objects a JSON text holds; an empty list or object counts twice.
+
+    In texts the signs mean nothing; texts are left out only if there are more than `most` signs.
+    """
+    count = _signs(text)
+    return count if count <= most else _signs(_TEXT.sub("", text))
+
+
+def _signs(text: str) -> int:
+    return 1 + sum(map(text.count, ",:[{"))
+
+
+class TooMany(yaml.YAMLError):
+    """More nodes than a file may hold."""
+
+
+class Judge:
+    """Goes through the documents of a YAML text ahead of the loader that composes them."""
+
+    def __init__(self, text: str, loader: type[yaml.CSafeLoader]) -> None:
+        self._left = MAX_NODES
+        self._events: Iterator[yaml.Event] | None = yaml.parse(text, Loader=loader) if _is_suspect(text) else None
+
+    def document(self) -> None:
+        """Judge the next document. Raises yaml.YAMLError for one that is nested too deeply for the C loader, which
+        recurses; for more nodes than a file may hold; and for aliases that stand for far more than was written, or for
+        what they are inside of, as Kubernetes' own tools do."""
+        if self._events is None:
+            return
+        found = _Document(self._left)
+        for event in self._events:
+            found.take(event)
+            if isinstance(event, yaml.DocumentEndEvent):
+                break
+        found.refuse_repetition()
+        self._left -= found.nodes
+
+    def close(self) -> None:
+        """Let go of the text."""
+        self._events = None
+
+
+def _is_suspect(text: str) -> bool:
+    """Whether the text may break a rule at all: one node takes half a character at least."""
+    brackets = text.count("[") + text.count("{")
+    return len(text) > MAX_NODES // 2 or "*" in text or brackets > _DEEPEST or bool(_COMPACT_NESTING.search(text))
+
+
+class _Document:
+    """What its events add up to. `nodes` has the nodes that aliases stand for in it, `written` has not."""
+
+    def __init__(self, most: int) -> None:
+        self.nodes = 0
+        self.written = 0
+        self._most = most
+        self._open: list[tuple[str | None, int]] = []
+        self._sizes: dict[str, int] = {}
+
+    def take(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self._repeat(event)
+        elif isinstance(event, yaml.ScalarEvent):
+            self._add(1)
+            self._sizes[event.anchor or ""] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._enter(event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = self._open.pop()
+            self._sizes[anchor or ""] = self.nodes - before
+
+    def refuse_repetition(self) -> None:
+        """Judged at the end: what an anchor holds may be written after the first alias, but not be used before."""
+        if self.nodes > max(_SMALL, _MOST_REPEATED * self.written):
+            raise yaml.YAMLError("its aliases stand for far more than was written")
+
+    def _enter(self, event: yaml.CollectionStartEvent) -> None:
+        self._open.append((event.anchor, self.nodes))
+        if len(self._open) > _DEEPEST:
+            raise yaml.YAMLError(f"nested more than {_DEEPEST} levels deep")
+        self._add(1)
+
+    def _add(self, nodes: int) -> None:
+        self.written += nodes
+        self.nodes += nodes
+        if self.nodes > self._most:
+            raise TooMany(TOO_MANY)
+
+    def _repeat(self, event: yaml.AliasEvent) -> None:
+        if event.anchor in (anchor for anchor, _ in self._open):
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise yaml.YAMLError(f"line {line}: an anchor whose value contains itself")
+        self.nodes += self._sizes.get(event.anchor or "", 1)
+        if self.nodes > self._most:
+            self.refuse_repetition()
+            raise TooMany(TOO_MANY)
