@@ -20,8 +20,9 @@ _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """From each `start` to the next `end` (five fields, as in crontab(5), by the wall clock of `timezone`).
+    """From each `start` to the next `end`.
 
+    start, end: five fields, as in crontab(5); timezone: by whose wall clock, such as "Europe/Berlin".
     replicas: what the metric is worth within; otherwise: what it is worth without, where 0 asks for nothing.
     """
 

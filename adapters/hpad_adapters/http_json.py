@@ -65,7 +65,10 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value that is kept elsewhere: the content of a file."""
+    """A value that is kept elsewhere.
+
+    file: whose content it is.
+    """
 
     file: str
 

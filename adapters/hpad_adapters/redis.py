@@ -29,11 +29,12 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One Redis server.
 
     url: "redis://host:6379/0", or rediss:// for TLS; the path is the number of the database.
-    username, and one of password, password_file (read for each batch) and password_env (a variable's name).
-    keys: what a metric's selector may say -> the real key, for keys that label values cannot hold ("jobs:mail"); with
-    only_keys no other key may be asked for.
-    missing_stream: a stream that is not there is an error, or zero. (A list that is not there is an empty one: Redis
-    removes a list with its last element.)
+    username: of the server's ACL, if there is one; password: its password; password_file: a file that holds it, read
+    for each batch; password_env: a variable with it.
+    keys: what a metric's selector may say -> the real key, for keys that label values cannot hold ("jobs:mail").
+    only_keys: no other key may be asked for.
+    missing_stream: a stream that is not there is an error, or zero. A list that is not there is an empty one: Redis
+    removes a list with its last element.
     ca, cert, key: PEM files; insecure: trust any certificate.
     """
 

@@ -3,7 +3,10 @@
 import argparse
 import json
 import sys
+import textwrap
 from typing import Any
+
+import yaml
 
 from hpad import settings
 from hpad.cli import run as daemon
@@ -15,8 +18,11 @@ examples:
   hpad config show -o json --workers=9     {"workers": {"value": 9, "from": "--workers"}, ...}
   hpad config schema > hpad.schema.json    the JSON schema of hpad.yaml, for editors and for CI
 
-`config show` takes the settings of `hpad run`. What belongs to an adapter and might be a secret is not shown.
+`config show` takes the settings of `hpad run`. Of sources it shows addresses and queries, but no credentials: fields
+that may hold one are "(not shown)", user info and values of a URL's query string are ***.
+The exit status is 2 if the settings are not good.
 """
+_SHORT = 60
 
 
 def add_parser(commands: Any) -> None:
@@ -55,5 +61,14 @@ def run_show(args: argparse.Namespace) -> int:
         return 0
     width = max(len(row.name) for row in rows)
     for row in rows:
-        print(f"{row.name:<{width}}  {json.dumps(row.value, ensure_ascii=False)}  # {row.origin}")
+        print(_line(row, width))
     return 0
+
+
+def _line(row: shown.Row, width: int) -> str:
+    """Name, value and origin; a long list or mapping stands below, as in a file."""
+    value = json.dumps(row.value, ensure_ascii=False)
+    if len(value) <= _SHORT or not isinstance(row.value, list | dict):
+        return f"{row.name:<{width}}  {value}  # {row.origin}"
+    below = yaml.safe_dump(row.value, sort_keys=False, allow_unicode=True, width=10_000).rstrip()
+    return f"{row.name:<{width}}  # {row.origin}\n{textwrap.indent(below, '  ')}"

@@ -1,11 +1,13 @@
 """The JSON schema of the configuration (draft 2020-12): each setting of `hpad.settings` with its form and default."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
 from hpad import settings
+from hpad.cli import adapter_schema, meanings
 from hpad.model import duration, election
 from hpad.model.sample import SOURCE_TYPES
 from hpad.model.tunables import Gates
@@ -18,14 +20,17 @@ _NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
 def document() -> Json:
-    """The whole schema. An adapter's own settings are its own to judge: any field may stand in a source."""
+    """The whole schema, with the fields of all adapters that are installed. It blocks: they are imported."""
+    known = forms()
+    known["sources"], definitions = adapter_schema.sources(known["sources"]["additionalProperties"]["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "hpad",
         "description": "The configuration of hpad; the environment (HPAD_SYNC_PERIOD) and flags beat it.",
         "type": ["object", "null"],
         "additionalProperties": False,
-        "properties": {name: _property(name, form) for name, form in forms().items()},
+        "properties": {name: _property(name, form) for name, form in known.items()},
+        "$defs": definitions,
     }
 
 
@@ -105,17 +110,22 @@ def _source(text: Json, span: Json, count: Json) -> Json:
         "timeout": span,
         "match": {"anyOf": [_match(), _list(_match())]},
         "namespaces": _either(_list(text), "names with commas between"),
-        "limits": _closed(limits),
+        "limits": _closed(_described(limits, meanings.LIMITS)),
         "fallback": text,
     }
-    return {"type": "object", "properties": own}
+    return {"type": "object", "properties": _described(own, meanings.SOURCE)}
 
 
 def _match() -> Json:
     names = _either(_list({"type": "string"}), "names with commas between")
     kinds = {"items": {"enum": list(SOURCE_TYPES)}}
     labels = {"type": "object", "additionalProperties": {"type": "string"}}
-    return _closed({"types": {**_list({}), **kinds}, "metrics": names, "namespaces": names, "labels": labels})
+    fields = {"types": {**_list({}), **kinds}, "metrics": names, "namespaces": names, "labels": labels}
+    return _closed(_described(fields, meanings.MATCH))
+
+
+def _described(fields: Json, said: Mapping[str, str]) -> Json:
+    return {name: {"description": said[name], **form} for name, form in fields.items()}
 
 
 def _closed(fields: Json, required: tuple[str, ...] = ()) -> Json:
@@ -137,7 +147,8 @@ def _either(form: Json, text: str) -> Json:
 
 def _property(name: str, form: Json) -> Json:
     default = defaults()[name]
-    return form if default is None else {**form, "default": default}
+    described = {"description": meanings.SETTINGS.get(name, ""), **form}
+    return described if default is None else {**described, "default": default}
 
 
 def _written(name: str, base: settings.Settings) -> Any:

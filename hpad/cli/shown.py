@@ -1,14 +1,10 @@
 """The settings in force as people may see them: where each comes from, and no secrets."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from hpad import settings
-from hpad.cli import schema
-
-HIDDEN: Final = "(not shown)"
-_OPEN: Final = ("adapter", "timeout", "match", "namespaces", "limits", "fallback")
-"""What hpad itself reads of a source; all else is the adapter's, and may be a secret or hold one."""
+from hpad.cli import disclosed, schema
 
 
 class Row(NamedTuple):
@@ -45,8 +41,11 @@ def _as_in_a_file(name: str, value: Any) -> Any:
 
 def _sources(value: Any) -> Any:
     if not isinstance(value, dict):
-        return HIDDEN
-    return {
-        name: {field: entry if field in _OPEN else HIDDEN for field, entry in source.items()}
-        for name, source in value.items()
-    }
+        return disclosed.HIDDEN
+    return {name: _source(str(name), source) for name, source in value.items()}
+
+
+def _source(name: str, source: dict[str, Any]) -> dict[str, Any]:
+    """The fields in the order of the file."""
+    own = disclosed.settings(source.get("adapter", name), settings.of_adapter(source))
+    return {field: own.get(field, entry) for field, entry in source.items()}

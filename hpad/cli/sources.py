@@ -5,12 +5,13 @@ import asyncio
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from hpad import clock, settings
 from hpad.adapter import AdapterError
-from hpad.cli import probe, question, window
+from hpad.cli import probe, question, terminal, window
 from hpad.gather import contexts, direct
 
 _EPILOG = """\
@@ -23,7 +24,8 @@ examples:
                                                 ask one metric, and see what an HPA would
 
 states: ok; failing (the last call gave nothing); open (left alone, but for a call now and then); trial (being tried
-again); idle (not asked yet); broken (cannot be built). HIT-RATE is the part of the questions that took no call.
+again); idle (not asked yet); broken (cannot be built). HIT-RATE is the part of the questions that took no call,
+ERROR-AGE how long ago the last error was, which may be over.
 The exit status is 1 if a source is broken or fails.
 """
 _TEST = """\
@@ -109,23 +111,24 @@ async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str,
 
 
 def _print_table(rows: Iterable[Mapping[str, Any]]) -> None:
-    cells = [("NAME", "ADAPTER", "STATE", "LAST-ERROR", "LATENCY", "HIT-RATE"), *map(_cells, rows)]
-    widths = [min(60, max(len(row[column]) for row in cells)) for column in range(6)]
+    """The last error comes last: it is as long as it is, but for a terminal, where each source has one line."""
+    now = clock.SystemClock().now()
+    cells: list[tuple[str, ...]] = [("NAME", "ADAPTER", "STATE", "LATENCY", "HIT-RATE", "ERROR-AGE", "LAST-ERROR")]
+    cells += [_cells(row, now) for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
     for row in cells:
-        print("  ".join(_cut(text, width).ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        padded = (text.ljust(width) for text, width in zip(row[:-1], widths, strict=True))
+        print(terminal.cut("  ".join((*padded, row[-1]))))
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    latency, asked = row.get("latency"), row.get("asked")
+def _cells(row: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    latency, asked, erred = row.get("latency"), row.get("asked"), row.get("lastErrorAt")
     return (
         row["name"],
         row["adapter"],
         row["state"],
-        " ".join((row.get("lastError") or "-").split()),
         "-" if latency is None else f"{latency * 1000:.0f}ms",
         "-" if not asked else f"{100 * row['hits'] / asked:.0f}%",
+        "-" if erred is None else terminal.age((now - datetime.fromisoformat(erred)).total_seconds()),
+        " ".join((row.get("lastError") or "-").split()),
     )
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -27,3 +27,12 @@ def cut(text: str) -> str:
     """The text, on a terminal cut to one line of it."""
     columns = width()
     return text if columns is None or len(text) <= columns else f"{text[: columns - 1]}…"
+
+
+def age(seconds: float) -> str:
+    """A span in its largest units, as kubectl shortens it: 8s, 119s, 12m, 30h, 4d."""
+    whole = max(0, int(seconds))
+    for unit, length, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
+        if whole < most * length:
+            return f"{whole // length}{unit}"
+    return f"{whole // 86400}d"

@@ -6,7 +6,7 @@ adapter (and may be a secret) is never repeated.
 """
 
 from hpad.settings.origins import load, origins
-from hpad.settings.sections import ELECTION, JOINED, PARSERS, RENAMED, SERVING, TUNABLES, of_adapter
+from hpad.settings.sections import ELECTION, JOINED, OF_SOURCES, PARSERS, RENAMED, SERVING, TUNABLES, of_adapter
 from hpad.settings.shape import (
     BUILT_IN_SOURCES,
     HISTORY_FILE,
@@ -30,6 +30,7 @@ __all__ = [
     "JOINED",
     "LOG_FORMATS",
     "LOG_LEVELS",
+    "OF_SOURCES",
     "PARSERS",
     "RABBITMQ_METRICS",
     "RENAMED",

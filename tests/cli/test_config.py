@@ -71,12 +71,82 @@ def test_each_setting_says_where_it_comes_from_and_secrets_stay_hidden(
     }
     assert found["listen"] == {"value": "127.0.0.1:8473", "from": "default"}
     assert found["sources"]["from"] == f"{file}, HPAD_RABBITMQ_URL"
-    assert found["sources"]["value"]["prom"] == {"adapter": "prometheus", "url": "(not shown)", "timeout": "3s"}
+    assert found["sources"]["value"]["prom"] == {
+        "adapter": "prometheus",
+        "url": "http://***@prom",
+        "timeout": "3s",
+    }
     assert "hidden-password" not in json.dumps(found)
     assert main(["config", "show", "--config", str(file)]) == 0
     text = capsys.readouterr().out
     assert re.search(r"^workers +3  # .*hpad\.yaml$", text, re.MULTILINE)
     assert "hidden-password" not in text
+
+
+SECRET = "s3cr3t-Xy9"
+SOURCES = {
+    "prom": {
+        "adapter": "prometheus",
+        "url": "https://prom:9090/select",
+        "bearer_token": SECRET,
+        "headers": {"X-Scope-OrgID": SECRET, "Authorization": {"file": "/run/token"}},
+        "params": {"key": SECRET},
+        "metrics": {"password_resets": {"query": 'sum(rate(resets{job="x"}[2m]))'}},
+        "server_name": "prom.example.com",
+        "insecure": False,
+        "concurrency": 3,
+    },
+    "mq": {
+        "adapter": "rabbitmq",
+        "url": [f"http://me:{SECRET}@mq:15672", f"http://me:pa/ss@{SECRET}@mq2:15672"],
+        "username": "monitor",
+        "password_file": "/run/secrets/mq",
+        "oauth2": {"token_url": f"https://id/token?secret={SECRET}", "client_id": "hpad", "client_secret": SECRET},
+    },
+    "docs": {
+        "adapter": "http-json",
+        "metrics": {"open": {"url": f"https://h/stats?tenant=a&token={SECRET}", "path": "queues[0].open"}},
+        "passwort": SECRET,
+    },
+    "cache": {"adapter": "redis", "url": f"me:{SECRET}@redis:6379", "username": f"token={SECRET}"},
+    "unknown": {"adapter": "no-such-adapter", "dsn": SECRET, "anything": SECRET},
+    "third": {"adapter": "static", "file": f"Bearer {SECRET}"},
+}
+OPEN = {
+    ("prom", "url"): "https://prom:9090/select",
+    ("prom", "metrics", "password_resets", "query"): 'sum(rate(resets{job="x"}[2m]))',
+    ("prom", "headers", "Authorization", "file"): "/run/token",
+    ("prom", "server_name"): "prom.example.com",
+    ("prom", "concurrency"): 3,
+    ("mq", "url", 0): "http://***@mq:15672",
+    ("mq", "username"): "monitor",
+    ("mq", "password_file"): "/run/secrets/mq",
+    ("mq", "oauth2", "token_url"): "https://id/token?secret=***",
+    ("mq", "oauth2", "client_id"): "hpad",
+    ("docs", "metrics", "open", "url"): "https://h/stats?tenant=***&token=***",
+    ("docs", "metrics", "open", "path"): "queues[0].open",
+    ("cache", "url"): "***@redis:6379",
+}
+
+
+def test_addresses_and_queries_are_shown_without_credentials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(yaml.safe_dump({"sources": SOURCES}))
+    found = shown(capsys, "--config", str(file))["sources"]["value"]
+    assert SECRET not in json.dumps(found)
+    for path, expected in OPEN.items():
+        value = found
+        for step in path:
+            value = value[step]
+        assert value == expected, path
+    assert found["prom"]["bearer_token"] == found["docs"]["passwort"] == "(not shown)"
+    assert found["unknown"] == {"adapter": "no-such-adapter", "dsn": "(not shown)", "anything": "(not shown)"}
+    assert main(["config", "show", "--config", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert SECRET not in text
+    assert "\n    url: https://prom:9090/select\n" in text
 
 
 @pytest.mark.parametrize(

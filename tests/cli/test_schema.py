@@ -10,6 +10,7 @@ import yaml
 
 from hpad import settings
 from hpad.cli import main
+from hpad.gather import registry
 
 SAMPLE = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
 GOOD = [
@@ -25,7 +26,7 @@ GOOD = [
     "store: {kind: cluster, namespace: hpad, name: history}",
     "sources: {a: {adapter: rabbitmq, url: 'http://x', timeout: 3s, limits: {rate: 0.5, max_age: 60s}}}",
     "sources: {a: {adapter: static, file: x, match: [{metrics: queue_*}, {types: [External]}], fallback: hold}}",
-    "{sources: {a: {adapter: static}}, routes: [{match: {metrics: [x], labels: {queue: y}}, source: a}]}",
+    "{sources: {a: {adapter: static, file: x}}, routes: [{match: {metrics: [x], labels: {queue: y}}, source: a}]}",
     "leader_elect_resource_lock: leases",
     "kube_api_qps: 20.5",
 ]
@@ -56,6 +57,24 @@ BAD = [
     "leader_elect_resource_namespace: a.b",
     "namespaces: [No_Name]",
     "- a",
+]
+
+
+REFUSED = [
+    "sources: {a: {adapter: static}}",
+    "sources: {a: {adapter: rabbitmq, urll: 'http://x'}}",
+    "sources: {rabbitmq: {urll: 'http://x'}}",
+    "sources: {a: {adapter: prometheus, url: 'http://x', metrics: {m: {querry: up}}}}",
+    "sources: {a: {adapter: http-json, metrics: {m: {url: 'http://x'}}}}",
+    "sources: {a: {adapter: rabbitmq, url: 'http://x', on_missing_queue: hold}}",
+    "sources: {a: {adapter: rabbitmq, url: 'http://x', limits: {rate: fast}}}",
+]
+"""What is wrong in the eyes of adapters."""
+ACCEPTED = [
+    "sources: {rabbitmq: {url: 'http://x', timeout: 3s}}",
+    "sources: {rabbitmq: {adapter: static, file: x}}",
+    "sources: {a: {adapter: of-another-package, anything: 5}}",
+    "sources: {a: {adapter: prometheus, url: 'http://x', headers: {X: {file: y}, Y: z}, metrics: {m: {query: up}}}}",
 ]
 
 
@@ -96,3 +115,30 @@ def test_what_hpad_refuses_the_schema_refuses(
 ) -> None:
     assert not taken(text, tmp_path)
     assert list(validator.iter_errors(yaml.safe_load(text)))
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_adapters_refuse_the_schema_refuses(validator: jsonschema.Draft202012Validator, text: str) -> None:
+    assert list(validator.iter_errors(yaml.safe_load(text)))
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_what_adapters_take_the_schema_takes(validator: jsonschema.Draft202012Validator, text: str) -> None:
+    validator.validate(yaml.safe_load(text))
+
+
+def test_every_field_has_a_description(validator: jsonschema.Draft202012Validator) -> None:
+    """Of the settings, of what every source may have, and of each adapter that is installed."""
+    schema = validator.schema
+    forms = {"": schema, **schema["$defs"]}
+    forms["match"] = schema["properties"]["routes"]["items"]["properties"]["match"]
+    silent = [
+        f"{place}.{name}"
+        for place, form in forms.items()
+        for name, field in form.get("properties", {}).items()
+        if not field.get("description")
+    ]
+    assert silent == []
+    assert {f"source-{name}" for name in registry.names()} <= set(schema["$defs"])
+    url = schema["$defs"]["source-rabbitmq"]["properties"]["url"]
+    assert url["description"].startswith("where the source answers, such as")

@@ -4,13 +4,14 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import reserved
 
-from hpad.cli import main
+from hpad.cli import main, terminal, window
 
 ROWS = [
     {
@@ -22,7 +23,15 @@ ROWS = [
         "asked": 4,
         "hits": 3,
     },
-    {"name": "prom", "adapter": "prometheus", "state": "open", "lastError": "it is down", "latency": None, "asked": 0},
+    {
+        "name": "prom",
+        "adapter": "prometheus",
+        "state": "open",
+        "lastError": "it is down",
+        "lastErrorAt": (datetime.now(UTC) - timedelta(days=4, hours=12)).isoformat(),
+        "latency": None,
+        "asked": 0,
+    },
 ]
 
 
@@ -64,9 +73,9 @@ def test_the_sources_of_a_running_hpad(daemon, capsys):
     assert main(["sources", "--address", daemon]) == 1
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        ["NAME", "ADAPTER", "STATE", "LAST-ERROR", "LATENCY", "HIT-RATE"],
-        ["broker", "rabbitmq", "ok", "-", "12ms", "75%"],
-        ["prom", "prometheus", "open", "it", "is", "down", "-", "-"],
+        ["NAME", "ADAPTER", "STATE", "LATENCY", "HIT-RATE", "ERROR-AGE", "LAST-ERROR"],
+        ["broker", "rabbitmq", "ok", "12ms", "75%", "-", "-"],
+        ["prom", "prometheus", "open", "-", "-", "4d", "it", "is", "down"],
     ]
 
 
@@ -84,7 +93,7 @@ def test_where_no_hpad_listens_one_line_says_so(capsys):
 
 def test_a_configuration_is_checked_without_asking_anybody(tmp_path, numbers, capsys):
     assert main(["sources", "--config", numbers]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["mine", "static", "ok", "-", "-", "-"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["mine", "static", "ok", "-", "-", "-", "-"]
     wrong = configured(tmp_path, "sources:\n  queue: {adapter: rabbitmq, urll: x}\n  typo: {adapter: rabitmq}\n")
     assert main(["sources", "--config", wrong, "-o", "json"]) == 1
     queue, typo = json.loads(capsys.readouterr().out)
@@ -215,3 +224,21 @@ def test_an_answer_as_json(numbers, capsys):
     assert found == {**named, "selector": "a=b", "query": None, "value": "7", "values": ["7"]}
     assert main(["sources", "test", "-o", "json", "--config", numbers, "mine", "dept"]) == 1
     assert json.loads(capsys.readouterr().out)["blame"] == "spec"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-3, "0s"), (8.9, "8s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d")],
+)
+def test_ages_are_those_of_kubectl(seconds, shown):
+    assert terminal.age(seconds) == shown
+
+
+def test_a_line_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeypatch):
+    long = [{**ROWS[1], "lastError": "x" * 300}]
+    monkeypatch.setattr(window, "ask", lambda args, path: long)
+    assert main(["sources"]) == 1
+    assert "x" * 300 in capsys.readouterr().out
+    monkeypatch.setattr(terminal, "width", lambda: 80)
+    assert main(["sources"]) == 1
+    assert max(map(len, capsys.readouterr().out.splitlines())) == 80

@@ -14,7 +14,10 @@ Empty = Literal["missing", "zero"]
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value that is kept elsewhere: the content of a file (read again when it changed), or a variable."""
+    """A value that is kept elsewhere.
+
+    file: whose content it is, read again when it changed; env: the variable that holds it.
+    """
 
     file: str = ""
     env: str = ""
@@ -31,6 +34,9 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the defaults: of the last 5 minutes, the average over the minute that ends at the newest sample. `step` asks for a
     subquery of that resolution, which any expression but a plain selector needs. The value is as old as the newest
     sample (without a window Prometheus says "now" of samples up to 5 minutes old), so that its age can be judged.
+
+    fetch: how far back samples are asked for. last: the span, up to the newest sample, whose samples count.
+    reduce: how they become one value. step: the resolution of a subquery.
     """
 
     fetch: str = "5m"
@@ -65,6 +71,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     empty: an answer without values is missing, or zero.
     reduce: how several values become one, for an Object metric and for each pod; error refuses to guess. For External
         metrics all values count, their sum is the controller's to take.
+    pod_labels: what stands before a pod's label in the name of a series' label.
+    window: reduce the samples of a time span to one value, here rather than in PromQL.
     span: the time that a value stands for, as metrics APIs report it.
     """
 
@@ -95,8 +103,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rules_file: the file that holds it. Queries of one's own come first. resourceRules answer where a `match` or a
         route sends cpu and memory here; other metrics come unasked, as far as no source before this one answers them.
     rules_empty, rules_reduce, rules_window: what `empty`, `reduce`, `window` are to a query, for all rules.
-    username, and one of password, password_file (read again when it changed) and password_env (a variable's name); or
-    one of bearer_token, bearer_token_file and bearer_token_env.
+    username: for basic authentication; password: of the user; password_file: a file that holds it, read again when it
+        changed; password_env: a variable with it.
+    bearer_token: instead of user and password; bearer_token_file: a file that holds it, read again when it changed;
+        bearer_token_env: a variable with it.
     headers: sent with each request, such as {X-Scope-OrgID: tenant}; a value may be {file: …} or {env: …}.
     params: sent with each request as parameters of the URL; e.g. {dedup: "true"}. Thanos answers in part, with a
         warning, while a store is down: {partial_response: "false"} makes that an error.

@@ -32,8 +32,9 @@ ANY_VHOST = "*"
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A metric by a name of the operator's choice. What it leaves open, an HPA's selector may say.
 
-    queue, queues or queue_regex: one queue, several, or all that the pattern matches as a whole, case and all;
-        exclude_regex takes some away again. With none of them the selector must say `queue`.
+    queue: one queue, by its name; queues: several; queue_regex: all that the pattern matches as a whole, case and all.
+        With none of the three the selector must say `queue`.
+    exclude_regex: takes some away again from those of a queue_regex.
     vhost: one, or a list; "*" with a queue_regex is all that the user may see.
     mode: messages, ready, unacked (counts); publish_rate, deliver_rate, ack_rate (a second); drain_time (seconds until
         the queue is empty at the rate of delivery); consumers; utilisation (the share of time in which no consumer

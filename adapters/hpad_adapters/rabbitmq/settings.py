@@ -28,7 +28,10 @@ _MOST_PER_PAGE = 500  # RabbitMQ refuses more
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value that is kept elsewhere: the content of a file (read again each time), or a variable."""
+    """A value that is kept elsewhere.
+
+    file: whose content it is, read again each time; env: the variable that holds it.
+    """
 
     file: str = ""
     env: str = ""
@@ -41,7 +44,8 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class OAuth2(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Tokens by the client credentials grant (RFC 6749, section 4.4).
 
-    token_url: of the identity provider; client_id, and one of client_secret, client_secret_file, client_secret_env.
+    token_url: of the identity provider; client_id: who hpad is there; client_secret: its secret; client_secret_file: a
+        file that holds it; client_secret_env: a variable with it.
     scopes, params: what else the provider wants to know, such as {audience: rabbitmq}.
     client_auth: how the client shows who it is: basic (a header), or body (fields of the form).
     """
@@ -81,12 +85,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         leader prometheus says nothing, which after half a minute means that there is none, and amqp that it is empty.
     metrics: name -> metric of the operator's own, beside queue_messages, queue_messages_ready and
         queue_messages_unacknowledged, whose selector says which queue.
-    username, and one of password, password_file (read again each time) and password_env (a variable's name): the
-        user needs the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices. Instead:
-    bearer_token_file: a file with a token, or oauth2: where to get tokens.
+    username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices.
+    password: of the user; password_file: a file that holds it, read again each time; password_env: a variable with it.
+    bearer_token_file: a file with a token, instead of user and password; oauth2: where to get tokens, instead of both.
     vhost: of queries that name none.
-    vhosts, queues: what a metric's selector may say -> the real name, for names that label values cannot hold ("a/b");
-        with only_vhosts, only_queues it may say nothing else.
+    vhosts, queues: what a metric's selector may say -> the real name, for names that label values cannot hold ("a/b").
+    only_vhosts, only_queues: the selector may name those of vhosts, queues alone.
     patterns: what a metric's selector may say as queue_regex -> the regular expression; none: it may not.
     page_size, max_queues: of a list. More queues than that are an error, never a part of them.
     on_missing_queue: a queue that does not exist, or a pattern without a match, is an error, so that replicas are held
