@@ -14,7 +14,7 @@ from hpad.clock import Clock, SystemClock
 from hpad.control import agreement, histories, leader, shards
 from hpad.control.controller import Controller
 from hpad.control.world import HpaSource
-from hpad.kube import cluster, config, credentials, watch
+from hpad.kube import cluster, config, credentials, greeting, watch
 from hpad.serve import review, server
 from hpad.settings import Settings
 from hpad.store import lasting, memory
@@ -34,6 +34,7 @@ LIVE = frozenset(
         "log_level",
         "log_format",
         "memory_limit",
+        "names_zero",
     }
 )
 """Settings that can change in a running daemon."""
@@ -69,6 +70,8 @@ class App:
         self.server: server.Server | None = None
         self.agreement: agreement.Agreement | None = None
         self._made: assembly.Assembly
+        self._version: tuple[int, int] | None = None
+        self._versions: greeting.Follower
         self._cluster_config = cluster_config
         self._pace = pace
         self._beating = asyncio.Event()
@@ -121,6 +124,7 @@ class App:
         Returns the names of those that differ, too, but stay as they are until a restart.
         Raises gather.swap.SourcesRefused, having changed nothing, if a new source does not work.
         """
+        told = told.on_server(self._version)
         changed = [name for name in Settings.__struct_fields__ if getattr(told, name) != getattr(self.settings, name)]
         taken = {name: getattr(told, name) for name in changed if name in LIVE}
         new = msgspec.structs.replace(self.settings, **taken)
@@ -139,8 +143,8 @@ class App:
         if self.server is not None:
             await self.server.refresh()
         kept = [name for name in changed if name not in LIVE]
-        if new.manifests is not None and new.tunables.gates.HPAScaleToZero != before.tunables.gates.HPAScaleToZero:
-            kept.append("HPAScaleToZero for what a file may say")
+        if self._made.folder is not None:
+            self._made.folder.allow_zero(new.tunables.gates.HPAScaleToZero)
         self._log.info("settings read anew", changed=list(taken), needs_restart=kept)
         return kept
 
@@ -207,7 +211,22 @@ class App:
         made = assembly.Assembly(self.settings, cluster_config, self.clock, self.telemetry, self._pace)
         self.hpas, self.cluster, self.controller = made.hpas, made.cluster, made.controller
         self.store, self.agreement = made.store, made.agreement
+        self._versions = greeting.Follower(made.api, self._take_version)
         return made
+
+    def _take_version(self, version: tuple[int, int]) -> None:
+        """Some gates follow the version of the API server unless a setting names them."""
+        self._version = version
+        new = self.settings.on_server(version)
+        if new == self.settings:
+            return
+        self.settings = new
+        self._log.info(
+            "the feature gate HPAScaleToZero is on, as in the API server", version=".".join(map(str, version))
+        )
+        self._made.reconciler.retune(assembly.ways(new), self._made.fallbacks(new))
+        if self._made.folder is not None:
+            self._made.folder.allow_zero(new.tunables.gates.HPAScaleToZero)
 
     def _order(self, made: assembly.Assembly) -> list[parts.Part]:
         """In which order everything starts."""
@@ -215,6 +234,7 @@ class App:
         ordered = [
             parts.Part("store", "a wrong one is said first", lambda: histories.check(self.settings), parts.nothing),
             parts.Part("connections", "everything below speaks through them", parts.nothing, made.api.aclose),
+            self._parts.background("version", "the defaults of gates follow it", self._versions.run),
             self._source_of_hpas(made),
             self._sources(made),
         ]
@@ -235,7 +255,14 @@ class App:
     def _source_of_hpas(self, made: assembly.Assembly) -> parts.Part:
         if made.folder is None:
             return parts.Part("hpas", "the API server's, kept by the caches", parts.nothing, parts.nothing)
-        return self._parts.background("hpas", "a folder needs nobody else", made.folder.run)
+        folder = made.folder
+
+        async def run() -> None:
+            if not self.settings.names_zero:
+                await self._versions.known.wait()
+            await folder.run()
+
+        return self._parts.background("hpas", "what a file may say depends on the gates", run)
 
     def _sources(self, made: assembly.Assembly) -> parts.Part:
         metrics = made.metrics
@@ -299,6 +326,7 @@ class App:
             await self.hpas.synced.wait()
             self.cluster.follow([hpa.spec.scale_target_ref for hpa in self.hpas.values()])
             await self.cluster.ready()
+            await self._versions.known.wait()
         finally:
             saying.cancel()
         self.controller.start()

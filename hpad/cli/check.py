@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         count += 1
         wrong += bool(verdict.errors)
         show(verdict)
+        if any(hpas.is_about_zero(error) for _, error in verdict.errors):
+            print(f"hpad: {_ZERO}", file=sys.stderr)
     if skipped:
         print(f"hpad: skipped {_counted(skipped, 'document')} of other kinds", file=sys.stderr)
     if args.output == "text":
@@ -79,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
+_ZERO = "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero"
 _APART = "belongs into a file of its own, for `hpad run --config`: manifests are read without it"
 
 
@@ -144,8 +147,6 @@ def _as_text(verdict: Verdict) -> None:
     subject = f"{verdict.subject}: " if verdict.subject else ""
     for line, error in verdict.errors:
         print(f"{inputs.place(verdict.document, line)}: {subject}{error.message}")
-        if error.field == "spec.minReplicas" and error.message.startswith("spec.minReplicas: Invalid value: 0:"):
-            print("hpad: where the feature gate HPAScaleToZero is on, check with --scale-to-zero", file=sys.stderr)
 
 
 def _as_json(verdict: Verdict) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from hpad import clock, logs, settings
 from hpad.cli import run as daemon
 from hpad.cli import terminal
-from hpad.cli.checkup import manifests, rights, rivals, server, sources, store, targets
+from hpad.cli.checkup import manifests, rights, rivals, server, sources, store, targets, zero
 from hpad.cli.checkup.finding import ERROR, LEVELS, Finding
 from hpad.kube import client, config, errors
 
@@ -68,6 +68,7 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
         greeted = await server.check(api)
         found += greeted
         if not any(finding.check == "server" and finding.level == ERROR for finding in greeted):
+            told = await server.settled(api, told)
             hpas, about_hpas = await _hpas(api, told)
             found += [*await rights.check(api, told, hpas), *about_hpas]
     return found
@@ -77,6 +78,7 @@ async def _hpas(api: client.Client, told: settings.Settings) -> tuple[int, list[
     """How many HPAs there are, and what is to be said of them."""
     if told.manifests is not None:
         found, hpas = await manifests.check(told, api.clock)
+        found += zero.check(told, hpas)
         return len(hpas), [*found, *await targets.check(api, told, hpas), *await sources.check(api, told, hpas)]
     try:
         listed = await rivals.hpas(api, told)
@@ -84,7 +86,7 @@ async def _hpas(api: client.Client, told: settings.Settings) -> tuple[int, list[
         says = f"HPAs cannot be listed, so neither rivals nor sources were looked for: {error.message}"
         return 0, [Finding("rivals", ERROR, says, "see the rights above")]
     hpas = sources.decoded(listed.items)
-    found = [*await rivals.check(api, told, listed), *await targets.check(api, told, hpas)]
+    found = [*await rivals.check(api, told, listed), *zero.check(told, hpas), *await targets.check(api, told, hpas)]
     return len(listed.items), [*found, *await sources.check(api, told, hpas)]
 
 

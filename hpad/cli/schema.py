@@ -160,7 +160,8 @@ def _written(name: str, base: settings.Settings) -> Any:
     if name == "listen" and base.listen is not None:
         return "{}:{}".format(*base.listen)
     if name == "feature_gates":
-        return msgspec.structs.asdict(base.tunables.gates)
+        gates = msgspec.structs.asdict(base.tunables.gates)
+        return {name: on for name, on in gates.items() if name != shape.ZERO}  # follows the API server
     if name == "sources":
         return {}
     return _plain(_found(name, base))

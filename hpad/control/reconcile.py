@@ -93,6 +93,7 @@ class Reconciler:
         self._owner = owner
         self._fallbacks = fallbacks
         self._competing = competing.Competing(world, telemetry)
+        self._zero_reported: set[Key] = set()
         self._jumps = jumps.Jumps()
         self._log = structlog.get_logger("hpad.reconcile")
 
@@ -142,6 +143,7 @@ class Reconciler:
         self._telemetry.forget(key)
         self._jumps.forget(key)
         self._competing.forget(key)
+        self._zero_reported.discard(key)
         if self._journal is not None:
             self._journal.forget(key)
 
@@ -300,6 +302,7 @@ class Reconciler:
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))
+        self._report_zero(view)
         self._competing.report(hpa.metadata.key, view.competitors, yields=self._ways.yields)
         known = before.last or Last(view.now, "")
         narrate.say(self._log, view, decision, told, known, dry_run=self._ways.dry_run)
@@ -339,6 +342,14 @@ class Reconciler:
     def _record(self, hpa: HorizontalPodAutoscaler, event: events.Event) -> None:
         if not self._ways.dry_run:
             self._world.recorder.record(hpa, event)
+
+    def _report_zero(self, view: examine.View) -> None:
+        """Log once that an HPA asks for what the feature gate HPAScaleToZero does not allow."""
+        key = view.hpa.metadata.key
+        if view.zero_is_off and key not in self._zero_reported:
+            what = "metrics never ask for less than 1 replica"
+            self._log.warning(f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {what}", hpa=str(key))
+        (self._zero_reported.add if view.zero_is_off else self._zero_reported.discard)(key)
 
     def _count(self, view: examine.View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
         self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)

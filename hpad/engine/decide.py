@@ -126,7 +126,7 @@ def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterEr
         )
     restrained = restrain(view, recommended)
     desired, reason = restrained.replicas, _reason(recommended.leader, restrained.wanted, current)
-    low = view.intent.min_replicas
+    low = view.min_replicas
     if current == 0 and desired < low:
         desired, reason = low, reason or _BELOW_MINIMUM
     return Decision(

@@ -24,6 +24,8 @@ UNREACHABLE: Final = "unreachable"
 STALE_CACHE: Final = "StaleCache"
 DISABLED: Final = "disabled"
 UNOBSERVABLE: Final = "unobservable"
+ZERO_DISABLED: Final = "ScaleToZeroDisabled"
+"""A reason of its own for what only the feature gate HPAScaleToZero can change."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +63,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.scale is None else self.scale.spec.replicas
 
     @property
+    def zero_is_off(self) -> bool:
+        """Whether minReplicas is 0 while hpad must not take the last replica: it could not give it back."""
+        gates = self.tunables.gates
+        return gates.HPAMinimumOfOne and not gates.HPAScaleToZero and self.intent.min_replicas == 0
+
+    @property
+    def min_replicas(self) -> int:
+        """The least that metrics may ask for."""
+        return 1 if self.zero_is_off else self.intent.min_replicas
+
+    @property
     def woken_from_zero(self) -> bool:
         """Whether the target has no replicas because this HPA took them away: only then may it give some back."""
         if not self.tunables.gates.HPAScaleToZero:
@@ -86,7 +99,7 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.kind == DISABLED:
-            return "keep 0: scaling is disabled while the target is set to zero replicas"
+            return f"keep 0: scaling is disabled while the target is set to zero replicas{self.text}"
         return f"cannot decide: {self.text}"
 
 
@@ -134,7 +147,7 @@ def examine(view: View) -> Verdict:
     current = scale.spec.replicas
     if current == 0:
         if not (view.woken_from_zero and (intent.min_replicas != 0 or intent.wakes)):
-            return _DISABLED
+            return _DISABLED_FOR_GOOD if view.zero_is_off else _DISABLED
     elif current > intent.max_replicas:
         return Clamp(intent.max_replicas, "Current number of replicas above Spec.MaxReplicas")
     elif current < intent.min_replicas:
@@ -179,6 +192,15 @@ _DISABLED: Final = Halt(
     kind=DISABLED,
     reason="ScalingDisabled",
     message="scaling is disabled since the replica count of the target is zero",
+)
+_DISABLED_FOR_GOOD: Final = Halt(
+    kind=DISABLED,
+    reason=ZERO_DISABLED,
+    message=(
+        "scaling is disabled since the replica count of the target is zero; minReplicas 0 does not wake it while the"
+        " feature gate HPAScaleToZero is off"
+    ),
+    text="; minReplicas 0 does not wake it without the feature gate HPAScaleToZero",
 )
 _NO_SELECTOR: Final = Halt(
     kind=UNOBSERVABLE,

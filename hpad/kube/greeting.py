@@ -1,5 +1,8 @@
 """The first thing to ask an API server: which version it is, and what time it has."""
 
+import asyncio
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
@@ -11,6 +14,8 @@ from hpad.kube import errors
 from hpad.kube.client import Client
 
 _SECONDS = 10.0
+_NOT_KUBERNETES = "NotKubernetes"
+_RETRY_SECONDS, _REFRESH_SECONDS = 2.0, 600.0
 
 
 class Greeting(NamedTuple):
@@ -33,8 +38,14 @@ async def greet(client: Client) -> Greeting:
     try:
         version = msgspec.json.decode(body, type=_Version).git_version
     except msgspec.MsgspecError:
-        raise errors.ApiError(0, "NotKubernetes", f"{client.config.server} is no Kubernetes API server") from None
+        raise errors.ApiError(0, _NOT_KUBERNETES, f"{client.config.server} is no Kubernetes API server") from None
     return Greeting(version, _moment(date))
+
+
+def numbers(version: str) -> tuple[int, int] | None:
+    """Major and minor number of a version such as "v1.36.0" or "v1.37.0-gke.100"; None where it has none."""
+    found = re.match(r"v?(\d{1,9})\.(\d{1,9})", version)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -42,3 +53,37 @@ def _moment(text: str | None) -> datetime | None:
         return parsedate_to_datetime(text).astimezone(UTC) if text is not None else None
     except (ValueError, OverflowError):
         return None
+
+
+class Follower:
+    """Follows the version of the API server, which may be upgraded while hpad runs.
+
+    `known` is set once the server has been asked; one that answers but does not tell its version counts as asked.
+    `found` is called with each version that is higher than all before, as major and minor number: while the replicas
+    of a control plane are upgraded one by one, both versions answer.
+    """
+
+    def __init__(self, client: Client, found: Callable[[tuple[int, int]], None]) -> None:
+        self.known = asyncio.Event()
+        self._client = client
+        self._found = found
+        self._highest = (0, 0)
+
+    async def run(self) -> None:
+        """Ask until cancelled: every few seconds while no server can be reached, then every ten minutes."""
+        while True:
+            reached = await self._ask()
+            if reached:
+                self.known.set()
+            await self._client.clock.sleep(_REFRESH_SECONDS if reached else _RETRY_SECONDS)
+
+    async def _ask(self) -> bool:
+        """Whether the server answered."""
+        try:
+            version = numbers((await greet(self._client)).version)
+        except errors.ApiError as error:
+            return error.status != 0 or error.reason == _NOT_KUBERNETES
+        if version is not None and version > self._highest:
+            self._highest = version
+            self._found(version)
+        return True

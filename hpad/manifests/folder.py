@@ -36,7 +36,7 @@ _LARGE: Final = 256 << 10
 """Bytes from which on a file is read by itself: that takes seconds for some megabytes."""
 _MOST_PROBLEMS: Final = 100
 """Of a file, as they are kept and logged."""
-_Stamp = tuple[int, int, int, int]
+_Stamp = tuple[bool, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class _File:
-    """One file as it was last read; a new stamp (device, inode, time, size) means that it has to be read again."""
+    """One file as it was last read; a new stamp (gate, device, inode, time, size) means that it must be read again."""
 
     stamp: _Stamp
     loaded: tuple[Loaded, ...]
@@ -130,6 +130,10 @@ class Folder:
     def __len__(self) -> int:
         return len(self._values)
 
+    def allow_zero(self, allowed: bool) -> None:
+        """Judge minReplicas 0 by the gate HPAScaleToZero as it is now; the next look reads all files again."""
+        self._scale_to_zero = allowed
+
     def subscribe(self, callback: Callback) -> None:
         """Call back at every change from now on."""
         self._callbacks.append(callback)
@@ -201,7 +205,7 @@ class Folder:
             if path.name.startswith(".") or path.suffix not in documents.SUFFIXES:
                 continue
             file = known.get(str(path))
-            size = _size_of_change(path, file)
+            size = _size_of_change(path, file, self._scale_to_zero)
             if size > _LARGE:
                 large.append((size, path))
             else:
@@ -213,18 +217,18 @@ class Folder:
     def _read(self, path: Path, known: _File | None) -> _File | None:
         """One file; None where it is gone. One that cannot be read, or changes meanwhile, stays as it was. Blocks."""
         try:
-            stamp = _stamp(path)
+            stamp = _stamp(path, self._scale_to_zero)
             if known is not None and known.stamp == stamp:
                 return known
             found = documents.read(path)
-            if _stamp(path) != stamp:
+            if _stamp(path, stamp[0]) != stamp:
                 return known  # still being written: the next look reads it
         except FileNotFoundError:
             return None
         except OSError as error:
             fault = FieldError(INVALID, "", f"cannot be read: {error.strerror or error}")
             problem = Problem(str(path), 1, "", fault)
-            return _File((0, 0, 0, 0), known.loaded if known else (), (problem,))
+            return _File((False, 0, 0, 0, 0), known.loaded if known else (), (problem,))
         return self._judged(stamp, found)
 
     def _judged(self, stamp: _Stamp, found: list[documents.Document]) -> _File:
@@ -232,7 +236,7 @@ class Folder:
         faults: list[Problem] = []
         for document in found:
             if hpas.is_hpa(document.value):
-                each = hpas.load(document, namespace=self._namespace, scale_to_zero=self._scale_to_zero)
+                each = hpas.load(document, namespace=self._namespace, scale_to_zero=stamp[0])
                 fields = ("metadata.name", *(error.field for error in each.errors[:_MOST_PROBLEMS]))
                 digested = None if each.hpa is None else _digested(each.hpa)
                 loaded.append(replace(each, hpa=digested, document=document.slim(*fields)))
@@ -307,7 +311,10 @@ class Folder:
                 held[key] = _Held(_numbered(loaded.hpa, before.hpa if before else None), document.file)
             elif before is not None:
                 held[key] = before
-        return [Problem(document.file, document.line_of(error.field), str(loaded), error) for error in errors]
+        return [
+            Problem(document.file, document.line_of(error.field), str(loaded), hpas.explained(error))
+            for error in errors
+        ]
 
     def _keep_all_of(self, file: str, held: dict[Key, _Held]) -> None:
         """Part of a file cannot be told: whatever it held and nobody claims now is kept."""
@@ -331,22 +338,22 @@ def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
     return (*problems[:_MOST_PROBLEMS], Problem(last.file, last.line, "", more))
 
 
-def _size_of_change(path: Path, known: _File | None) -> int:
+def _size_of_change(path: Path, known: _File | None, scale_to_zero: bool) -> int:
     """In bytes, of a file that is to be read; 0 for one that is not, or cannot be."""
     try:
-        stamp = _stamp(path)
+        stamp = _stamp(path, scale_to_zero)
     except OSError:
         return 0  # reading it says why
     return 0 if known is not None and known.stamp == stamp else stamp[-1]
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: Path, scale_to_zero: bool) -> _Stamp:
     stat = path.stat()  # follows links: a ConfigMap's files change by the link that their folder is
     if not S_ISREG(stat.st_mode):
         raise OSError(errno.EINVAL, "not a file")  # a pipe would never end, nor would a device
     if stat.st_size > _LARGEST:
         raise OSError(errno.EFBIG, f"larger than {_LARGEST >> 20} MiB")
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+    return scale_to_zero, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:

@@ -64,6 +64,18 @@ def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zer
     return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace))
 
 
+def explained(error: FieldError) -> FieldError:
+    """The error, with the feature gate that would allow what it complains about, if there is one."""
+    if not is_about_zero(error):
+        return error
+    return msgspec.structs.replace(error, message=f"{error.message} (0 needs the feature gate HPAScaleToZero)")
+
+
+def is_about_zero(error: FieldError) -> bool:
+    """Whether minReplicas is 0 without the feature gate HPAScaleToZero."""
+    return error.field == "spec.minReplicas" and error.message.startswith("spec.minReplicas: Invalid value: 0:")
+
+
 def convert(document: Document) -> Loaded:
     """Like `load`, but the HPA as it was written: nothing filled in, nothing judged but its form."""
     reading = decode.read(document.value)

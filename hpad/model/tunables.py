@@ -29,6 +29,10 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HPATargetHistory: bool = True
     """What is remembered of one target says nothing of another that the HPA is pointed at (original: it is kept)."""
 
+    HPAMinimumOfOne: bool = True
+    """Without HPAScaleToZero metrics never ask for less than one replica (original: minReplicas 0, which its API server
+    refuses then, takes the target to zero, where nothing wakes it)."""
+
     @classmethod
     def replayed(cls, named: dict[str, bool]) -> "Gates":
         """The gates of a recorded scenario: those not named are off. Unknown names raise TypeError."""

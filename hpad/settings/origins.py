@@ -13,7 +13,15 @@ from hpad.model.serving import Serving
 from hpad.model.serving import problems as serving_problems
 from hpad.model.tunables import Gates, Tunables
 from hpad.settings import sections, values
-from hpad.settings.shape import BUILT_IN_SOURCES, HISTORY_FILE, RABBITMQ_METRICS, Settings, SettingsError, StoreSettings
+from hpad.settings.shape import (
+    BUILT_IN_SOURCES,
+    HISTORY_FILE,
+    RABBITMQ_METRICS,
+    ZERO,
+    Settings,
+    SettingsError,
+    StoreSettings,
+)
 
 
 def _stored(told: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:
@@ -244,7 +252,8 @@ def _election(merged: Mapping[str, Any]) -> Election:
 def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     rest = dict(merged)
     numbers = {field: rest.pop(field) for field in sections.TUNABLES if field in rest}
-    tunables = Tunables(gates=Gates(**rest.pop("feature_gates", {})), **numbers)
+    gates = rest.pop("feature_gates", {})
+    tunables = Tunables(gates=Gates(**gates), **numbers)
     election = _election(rest)
     rest["store"] = _stored(rest.get("store"), environ, election)
     guarded = _serving(rest)
@@ -253,4 +262,4 @@ def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Setting
         for field, value in rest.items()
         if not field.startswith("leader_elect") and field != "shards" and field not in sections.SERVING
     }
-    return Settings(tunables=tunables, election=election, serving=guarded, **others)
+    return Settings(names_zero=ZERO in gates, tunables=tunables, election=election, serving=guarded, **others)

@@ -16,6 +16,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 STORES = ("memory", "sqlite", "cluster")
 HISTORY_FILE = "history.db"
 LOG_FORMATS = ("auto", "text", "json")
+ZERO = "HPAScaleToZero"
+_ZERO_BY_DEFAULT = (1, 37)
 YIELD = "yield"
 COMPETING = (YIELD, "write")
 RABBITMQ_METRICS = ("queue_messages", "queue_messages_ready", "queue_messages_unacknowledged")
@@ -114,6 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     come about once a minute and a silent watch is begun anew after two and a half, so five minutes are two such rounds.
     `kube_api_qps` None: requests to the API server are not limited on this side.
     `memory_limit` in bytes; None: what the process's cgroup and resource limits say; 0: none.
+    `names_zero`: the feature gate HPAScaleToZero has been set, whatever to.
     `record_limit` is what recordings may take, in bytes; 0: as much as there is.
     """
 
@@ -142,3 +145,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_limit: int = 1 << 30
     store: StoreSettings = StoreSettings()
     dry_run: bool = False
+    names_zero: bool = False
+
+    def on_server(self, version: tuple[int, int] | None) -> "Settings":
+        """The settings with an API server of this version (None: not known), whose defaults some gates follow.
+
+        HPAScaleToZero is on by default since Kubernetes 1.37 (KEP-2021), unless a setting names the gate.
+        """
+        if version is None or version < _ZERO_BY_DEFAULT or self.names_zero:
+            return self
+        gates = msgspec.structs.replace(self.tunables.gates, HPAScaleToZero=True)
+        return msgspec.structs.replace(self, tunables=msgspec.structs.replace(self.tunables, gates=gates))

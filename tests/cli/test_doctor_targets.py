@@ -13,7 +13,8 @@ from hpad.cli.checkup import rights
 from hpad.cli.checkup.finding import Finding
 from hpad.clock import SystemClock
 from hpad.kube import client, config
-from hpad.lab.cluster import Cluster
+from hpad.lab.cluster import Cluster, discovery
+from hpad.model.tunables import Gates, Tunables
 from hpad.settings import Settings
 
 WEB = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -105,3 +106,27 @@ def test_files_need_the_right_to_see_hpas_only_to_notice_competitors() -> None:
     wanted = rights.needs(Settings(manifests=Path("hpas")), "default")
     levels = {need.level for need in wanted if str(need.right).startswith("list horizontalpodautoscalers")}
     assert levels == {"note"}
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "warns"),
+    [
+        ("v1.36.0", Settings(), True),
+        ("v1.37.0", Settings(), False),
+        ("v1.37.0", Settings(names_zero=True), True),
+        ("v1.36.0", Settings(tunables=Tunables(gates=Gates(HPAScaleToZero=True))), False),
+    ],
+)
+async def test_a_minimum_of_zero_without_its_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, told: Settings, warns: bool
+) -> None:
+    monkeypatch.setitem(discovery.VERSION, "gitVersion", version)
+    metric = {"metric": {"name": "depth"}, "target": {"type": "Value", "value": "1"}}
+    made = hpa("mine")
+    made["spec"] |= {"minReplicas": 0, "metrics": [{"type": "External", "external": metric}]}
+    async with Cluster(scale_to_zero=True) as cluster:
+        cluster.apply(made)
+        changes = {name: getattr(told, name) for name in ("tunables", "names_zero")}
+        about = [each for each in await found(tmp_path, cluster.url, **changes) if each.check == "zero"]
+    assert [each.level for each in about] == (["warning"] if warns else [])
+    assert not warns or ("default/mine" in about[0].says and "HPAScaleToZero" in about[0].says)

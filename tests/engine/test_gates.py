@@ -1,5 +1,6 @@
 """Feature gates: Kubernetes' own, and those that leave out a known defect; each on and off."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -87,6 +88,42 @@ def test_without_the_gate_the_mark_of_zero_goes_away() -> None:
     assert find(web.hpa.status.conditions, "ScaledToZero") is None
 
 
+@pytest.mark.parametrize("behavior", [NOW_DOWN, None])
+def test_without_the_gate_metrics_never_ask_for_less_than_one(behavior: dict[str, Any] | None) -> None:
+    web = queue(low=0, behavior=behavior, downscale_stabilization=timedelta(0))
+    web.reconcile(series(30))
+    decision = web.reconcile(series(0), after=15)
+    assert decision.scale_to == 1
+    assert "the minimum is 1 while the feature gate HPAScaleToZero is off" in str(decision)
+    limited = web.condition("ScalingLimited")
+    assert (limited.status, limited.reason) == ("True", "ScaleToZeroDisabled")
+    assert "HPAScaleToZero" in limited.message
+    assert web.reconcile(series(0), after=15).scale_to is None
+    assert web.condition("ScalingLimited").reason == "ScaleToZeroDisabled"
+    assert web.reconcile(series(25), after=15).scale_to == 3
+    assert web.condition("ScalingLimited").reason == "DesiredWithinRange"
+
+
+def test_the_original_takes_the_target_to_zero_without_the_gate() -> None:
+    web = queue(low=0, gates=Gates(HPAMinimumOfOne=False))
+    assert web.reconcile(series(0), after=15).scale_to == 0
+    assert web.reconcile(series(25), after=15).scale_to is None
+    assert web.condition("ScalingActive").reason == "ScalingDisabled"
+
+
+def test_a_target_at_zero_that_the_gate_would_wake_is_told_apart_from_one_that_is_off() -> None:
+    web = queue(low=0, replicas=0)
+    decision = web.reconcile(series(25), after=15)
+    assert decision.scale_to is None
+    assert "HPAScaleToZero" in str(decision)
+    active = web.condition("ScalingActive")
+    assert (active.status, active.reason) == ("False", "ScaleToZeroDisabled")
+    assert "HPAScaleToZero" in active.message
+    off = queue(low=1, replicas=0)
+    off.reconcile(series(25), after=15)
+    assert off.condition("ScalingActive").reason == "ScalingDisabled"
+
+
 @pytest.mark.parametrize(("on", "up", "down"), [(True, None, 3), (False, 5, None)])
 def test_tolerances_of_the_spec_hold_only_with_their_gate(on: bool, up: int | None, down: int | None) -> None:
     behavior = {"scaleUp": {"tolerance": "500m"}, "scaleDown": {"tolerance": "50m", "stabilizationWindowSeconds": 0}}
@@ -109,6 +146,7 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPAZeroStatusReplicas=False,
         HPAHugeProposals=False,
         HPATargetHistory=False,
+        HPAMinimumOfOne=False,
     )
 
 

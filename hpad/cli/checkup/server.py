@@ -1,11 +1,11 @@
 """The API server: can it be reached, is it new enough, does it have the same time?"""
 
-import re
 from datetime import timedelta
 
 from hpad.cli.checkup.finding import ERROR, OK, WARNING, Finding
 from hpad.kube import errors, greeting, paths
 from hpad.kube.client import Client
+from hpad.settings import Settings
 
 _OLDEST = (1, 23)
 """The first with autoscaling/v2."""
@@ -25,13 +25,21 @@ async def check(client: Client) -> list[Finding]:
     except errors.ApiError as error:
         return [Finding("server", ERROR, error.message, _advice(client, error))]
     findings = [Finding("server", OK, f"{server} is Kubernetes {found.version}, as {client.config.source} says")]
-    version = re.match(r"v?(\d+)\.(\d+)", found.version)
-    if version and (int(version[1]), int(version[2])) < _OLDEST:
+    version = greeting.numbers(found.version)
+    if version is not None and version < _OLDEST:
         says = f"Kubernetes {found.version} is older than hpad knows"
         findings.append(Finding("server", WARNING, says, "upgrade the cluster to 1.23 or later"))
     if found.date is not None:
         findings.append(_clock(now - found.date))
     return findings
+
+
+async def settled(client: Client, told: Settings) -> Settings:
+    """The settings as they are with this server, whose version some defaults follow."""
+    try:
+        return told.on_server(greeting.numbers((await greeting.greet(client)).version))
+    except errors.ApiError:
+        return told
 
 
 def _clock(skew: timedelta) -> Finding:

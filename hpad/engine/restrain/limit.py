@@ -26,7 +26,8 @@ _WITHIN: Final = ("DesiredWithinRange", "the desired count is within the accepta
 _TOO_FAST_UP: Final = ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
 _TOO_FAST_DOWN: Final = ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate")
 _TOO_MANY: Final = ("TooManyReplicas", "the desired replica count is more than the maximum replica count")
-_TOO_FEW: Final = ("TooFewReplicas", "the desired replica count is less than the minimum replica count")
+TOO_FEW: Final = "TooFewReplicas"
+_TOO_FEW: Final = (TOO_FEW, "the desired replica count is less than the minimum replica count")
 
 
 def limit(

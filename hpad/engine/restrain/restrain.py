@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine.examine import View
+from hpad.engine.examine import ZERO_DISABLED, View
 from hpad.engine.recommend import Recommended
-from hpad.engine.restrain.limit import Limited, limit, limit_plainly
+from hpad.engine.restrain.limit import TOO_FEW, Limited, limit, limit_plainly
 from hpad.engine.restrain.stabilize import Held, Stabilized, stabilize, stabilize_down
 from hpad.model.history import Recommendation
 
@@ -21,6 +21,11 @@ _HELD_DOWN: Final = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 )
+_ZERO_IS_OFF: Final = (
+    "the desired replica count is less than 1, the minimum while the feature gate HPAScaleToZero is off"
+    " (minReplicas is 0)"
+)
+_WITHOUT_ZERO: Final = "while the feature gate HPAScaleToZero is off"
 _A_DAY: Final = timedelta(days=1)
 
 
@@ -81,13 +86,15 @@ def restrain(view: View, recommended: Recommended) -> Restrained:
     wanted, current, intent = max(0, recommended.replicas), view.replicas, view.intent
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
     past = history.recommendations or (Recommendation(now, current),)
-    low, high, behavior = intent.min_replicas, intent.max_replicas, intent.behavior
+    low, high, behavior = view.min_replicas, intent.max_replicas, intent.behavior
     if behavior is None:
         steady = stabilize_down(wanted, past, downscale, now)
         step = limit_plainly(steady.replicas, current, low, high)
     else:
         steady = stabilize(wanted, current, past, behavior, downscale, now)
         step = limit(steady.replicas, current, low, high, behavior, history, now)
+    if view.zero_is_off and step.reason == TOO_FEW:
+        step = Limited(step.replicas, ZERO_DISABLED, _ZERO_IS_OFF, f"{step.said} {_WITHOUT_ZERO}")
     if steady.replicas == wanted:
         able = _READY
     else:

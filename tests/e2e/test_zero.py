@@ -1,0 +1,128 @@
+"""minReplicas 0 with the feature gate HPAScaleToZero off and on, named or as the version of the API server has it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+from e2e.conftest import worlds
+
+from hpad import settings
+from hpad.kube import greeting
+from hpad.lab.cluster import Cluster, discovery
+from hpad.model.tunables import Gates, Tunables
+
+METRIC = {"name": "depth"}
+DEPTH = [{"type": "External", "external": {"metric": METRIC, "target": {"type": "AverageValue", "averageValue": "10"}}}]
+NOW = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+ON = Tunables(gates=Gates(HPAScaleToZero=True))
+OFF = {"tunables": Tunables(), "names_zero": True}
+
+
+@pytest.fixture
+async def zero() -> AsyncIterator[Any]:
+    async with worlds(Cluster(auto_ready=True, scale_to_zero=True)) as made:
+        yield made
+
+
+def upgrade(monkeypatch: pytest.MonkeyPatch, minor: int) -> None:
+    monkeypatch.setitem(discovery.VERSION, "gitVersion", f"v1.{minor}.0-rc.1+lab")
+
+
+def depth(folder: Path, value: int) -> tuple[settings.SourceSettings, ...]:
+    """A source whose number is set by calling this again."""
+    file = folder / "depth.yaml"
+    file.write_text(f"depth: {value}\n")
+    return (settings.SourceSettings(name="file", adapter="static", settings={"file": str(file)}),)
+
+
+def workload(world: Any) -> None:
+    world.workload("Deployment", "web", 2)
+    world.hpa("web", minReplicas=0, metrics=DEPTH, behavior=NOW)
+
+
+async def test_without_the_gate_one_replica_stays_and_everything_names_the_gate(zero: Any, tmp_path: Path) -> None:
+    workload(zero)
+    with structlog.testing.capture_logs() as lines:
+        await zero.hpad(sources=depth(tmp_path, 0), tunables=Tunables())
+        await zero.until(lambda: zero.replicas("deployments", "web") == 1)
+        await zero.until(lambda: zero.condition("web", "ScalingLimited")[1] == "ScaleToZeroDisabled")
+        await zero.periods(3)
+    assert zero.replicas("deployments", "web") == 1
+    assert "HPAScaleToZero" in zero.condition("web", "ScalingLimited")[2]
+    said = [line for line in lines if "minReplicas is 0, but the feature gate HPAScaleToZero is off" in line["event"]]
+    assert [line["log_level"] for line in said] == ["warning"]
+    assert 'condition="ScalingLimited",hpa_name="web",namespace="default",reason="ScaleToZeroDisabled"' in (
+        await zero.exposed("ScaleToZeroDisabled")
+    )
+    depth(tmp_path, 30)
+    await zero.until(lambda: zero.replicas("deployments", "web") == 3)
+
+
+@pytest.mark.parametrize(("minor", "told"), [(37, {"tunables": Tunables()}), (36, {"tunables": ON})])
+async def test_with_the_gate_the_target_sleeps_and_wakes(
+    zero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: int, told: dict[str, Any]
+) -> None:
+    """On by default with a server of 1.37."""
+    upgrade(monkeypatch, minor)
+    workload(zero)
+    await zero.hpad(sources=depth(tmp_path, 0), **told)
+    await zero.until(lambda: zero.replicas("deployments", "web") == 0)
+    await zero.until(lambda: zero.condition("web", "ScaledToZero")[0] == "True")
+    depth(tmp_path, 30)
+    await zero.until(lambda: zero.replicas("deployments", "web") == 3)
+
+
+async def test_a_gate_that_is_named_stays_off_whatever_the_server_is(
+    zero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade(monkeypatch, 37)
+    workload(zero)
+    await zero.hpad(sources=depth(tmp_path, 0), **OFF)
+    await zero.until(lambda: zero.condition("web", "ScalingLimited")[1] == "ScaleToZeroDisabled")
+    assert zero.replicas("deployments", "web") == 1
+
+
+@pytest.mark.parametrize(("minor", "accepted"), [(36, False), (37, True)])
+async def test_what_a_file_may_say_follows_the_server(
+    zero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: int, accepted: bool
+) -> None:
+    upgrade(monkeypatch, minor)
+    zero.workload("Deployment", "web", 2)
+    folder = tmp_path / "hpas"
+    folder.mkdir()
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": ref, "minReplicas": 0, "maxReplicas": 9, "metrics": DEPTH, "behavior": NOW}
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
+    (folder / "web.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
+    daemon = await zero.hpad(sources=depth(tmp_path, 0), manifests=folder)
+    if accepted:
+        await zero.until(lambda: zero.replicas("deployments", "web") == 0)
+    assert any("0 needs the feature gate HPAScaleToZero" in each for each in daemon.troubles()) != accepted
+
+
+async def test_a_server_that_does_not_tell_its_version_keeps_nothing_waiting(zero: Any, tmp_path: Path) -> None:
+    zero.cluster.faults.add(path="/version", status=403, times=None)
+    workload(zero)
+    await zero.hpad(sources=depth(tmp_path, 0))
+    await zero.until(lambda: zero.replicas("deployments", "web") == 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("v1.37.0", (1, 37)), ("v1.36.4-gke.1", (1, 36)), ("1.37+", (1, 37)), ("", None), ("main", None)],
+)
+def test_versions_as_servers_write_them(text: str, expected: tuple[int, int] | None) -> None:
+    assert greeting.numbers(text) == expected
+
+
+def test_a_gate_in_any_setting_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text("feature_gates: {HPAScaleToZero: false}\n")
+    named, other = settings.load(file, {}, {}), settings.load(None, {"HPAD_FEATURE_GATES": "HPAHugeProposals=true"}, {})
+    assert named.on_server((1, 37)).tunables.gates.HPAScaleToZero is False
+    assert other.on_server((1, 37)).tunables.gates.HPAScaleToZero is True
+    assert other.on_server((1, 36)).tunables.gates.HPAScaleToZero is False
+    assert other.on_server(None) == other
