@@ -15,7 +15,7 @@ from hpad.control import agreement, histories, leader, shards
 from hpad.control.controller import Controller
 from hpad.control.world import HpaSource
 from hpad.kube import cluster, config, credentials, greeting, watch
-from hpad.serve import review, server
+from hpad.serve import page, review, server
 from hpad.settings import Settings
 from hpad.store import lasting, memory
 from hpad.telemetry import Telemetry
@@ -171,6 +171,16 @@ class App:
         count = sum(1 for _ in self.hpas.values())
         return f"{'Deciding for' if self.settings.dry_run else 'Scaling by'} {count} HPA{'' if count == 1 else 's'}"
 
+    def _mode(self) -> page.Mode:
+        """What the page says of this hpad."""
+        folder = self.settings.manifests
+        facts = (
+            "no leader election" if self.agreement is None else self.agreement.role,
+            "HPAs of the API server" if folder is None else f"HPAs of the manifests in {folder}",
+            f"version {__version__}",
+        )
+        return page.Mode(doing=self._doing(), facts=facts, dry_run=self.settings.dry_run)
+
     @property
     def leader(self) -> leader.Leader | shards.Shards | None:
         """Who knows what is ours, where there may be several hpads."""
@@ -311,12 +321,11 @@ class App:
             telemetry=self.telemetry,
             unready=self.unready,
             troubles=self.troubles,
-            share=self._shared,
+            mode=self._mode,
             reports=self._made.metrics.reports,
             serving=self.settings.serving,
             reviewer=review.Reviewer(self.cluster.client, self.clock),
             clock=self.clock,
-            dry_run=self.settings.dry_run,
         )
 
     async def _begin(self) -> None:

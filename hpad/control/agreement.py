@@ -75,6 +75,13 @@ class Agreement:
         return f"Scaling by {total} HPA{'' if total == 1 else 's'}"
 
     @property
+    def role(self) -> str:
+        """leader, standby or member."""
+        if isinstance(self.owner, shards.Shards):
+            return "member" if self.owner.leading else "no member now"
+        return "leader" if self.owner.leading else "standby"
+
+    @property
     def trouble(self) -> str | None:
         """Why the Lease can be neither had nor renewed now, None where nothing is wrong: one that is another's is as it
         should be."""

@@ -5,21 +5,46 @@ import hashlib
 import html
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from hpad.model.conditions import COMPETING_WRITERS
+import msgspec
+
+from hpad import __version__
+from hpad.model.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALSE, SCALING_ACTIVE
 
 _STYLE = """
-body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem; color: #1c2733; background: #fff }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid #dde3ea; vertical-align: top }
-th { color: #5b6b7b; font-weight: 600 }
-td.number { text-align: right; font-variant-numeric: tabular-nums }
-tr.trouble td:last-child, .note { color: #a3241b }
+:root {
+  color-scheme: light dark;
+  --back: #ffffff; --text: #1c2733; --quiet: #566472; --link: #0b57d0; --trouble: #a3241b; --line: #dde3ea;
+}
 @media (prefers-color-scheme: dark) {
-  body { color: #dfe6ee; background: #14191f }
-  th, td { border-color: #2c3640 }
-  tr.trouble td:last-child, .note { color: #ff9d94 }
+  :root {
+    --back: #14191f; --text: #dfe6ee; --quiet: #9dabb9; --link: #8ab4f8; --trouble: #ff9d94; --line: #2c3640;
+  }
+}
+body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem; color: var(--text); background: var(--back) }
+h1 { margin: 0 0 .3rem; font-size: 1.5rem }
+p { margin: .3rem 0 }
+a, a:visited { color: var(--link) }
+.quiet, th { color: var(--quiet) }
+.mark { border: 1px solid; border-radius: .3rem; padding: 0 .4rem; font-weight: 600 }
+.trouble td.decision, .note { color: var(--trouble) }
+table { border-collapse: collapse; width: 100%; margin-top: 1rem }
+th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
+th { font-weight: 600 }
+.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
+td { overflow-wrap: anywhere }
+td.name { min-width: 7rem }
+td.decision { min-width: 16rem }
+time { color: var(--quiet); font-variant-numeric: tabular-nums; margin-right: .4rem }
+@media (max-width: 48rem) {
+  body { margin: 1rem }
+  thead { display: none }
+  tr { display: block; border-bottom: 1px solid var(--line); padding: .6rem 0 }
+  td, td.number { display: inline-block; text-align: left; border: 0; padding: 0 1rem .1rem 0; min-width: 0 }
+  td.name, td.decision { display: block; min-width: 0 }
+  td.name { font-weight: 600 }
+  td[data-label]::before { content: attr(data-label) " "; color: var(--quiet) }
 }
 """
 _DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -29,52 +54,82 @@ CONTENT_SECURITY_POLICY = (
 """Nothing but the page's own style may run or be fetched, whatever an HPA is called."""
 
 _PAGE = string.Template("""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="15"><title>hpad</title>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="15"><title>hpad</title>
 <style>$style</style></head><body>
 <h1>hpad</h1>
-<p>$count &middot; <a href="/api/hpas">JSON</a> &middot; <a href="/metrics">metrics</a></p>
+<p>$doing</p>
+<p class="quiet">$facts &middot; <a href="/api/hpas">HPAs as JSON</a> &middot; <a href="/api/sources">sources</a>
+&middot; <a href="/metrics">metrics</a></p>
 $notes
 <table>
-<thead><tr><th>HPA</th><th>Target</th><th>Min</th><th>Max</th><th>Replicas</th><th>Last decision</th></tr></thead>
+<thead><tr><th>HPA</th><th>Target</th><th class="number">Min</th><th class="number">Max</th>
+<th class="number">Replicas</th><th>Last decision</th></tr></thead>
 <tbody>
 $rows
 </tbody></table></body></html>
 """)
 _ROW = string.Template(
-    '<tr class="$health"><td>$hpa</td><td>$target</td><td class="number">$least</td><td class="number">$most</td>'
-    '<td class="number">$replicas</td><td title="$time">$decision</td></tr>'
+    '<tr class="$health"><td class="name">$hpa</td><td data-label="scales">$target</td>'
+    '<td class="number" data-label="min">$least</td><td class="number" data-label="max">$most</td>'
+    '<td class="number" data-label="replicas">$replicas</td>'
+    '<td class="decision"><time datetime="$time" title="$time">$clock</time>$decision</td></tr>'
 )
-
-
 _DRY_RUN = "dry run: hpad decides, but writes nothing to the cluster"
 
 
-def render(
-    rows: Sequence[Mapping[str, Any]], notes: Iterable[str], share: str | None = None, *, dry_run: bool = False
-) -> str:
-    """The page for the rows of `serve.hpas`, under what else is to be said; `share` is how much of it is done here."""
-    notes = [_DRY_RUN, *notes] if dry_run else notes
-    listed = "\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
+class Mode(msgspec.Struct, frozen=True, kw_only=True):
+    """What this hpad does, for the head of the page: `doing` as a sentence (None: how many HPAs there are), and `facts`
+    in a few words each (its role, where the HPAs come from, its version).
+    """
+
+    doing: str | None = None
+    facts: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+PLAIN: Final = Mode()
+
+
+def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str], mode: Mode = PLAIN) -> str:
+    """The page for the rows of `serve.hpas`, under its mode and under what is wrong (`notes`)."""
+    doing = html.escape(mode.doing or f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}")
+    mark = f'<span class="mark">{_DRY_RUN}</span> ' if mode.dry_run else ""
     return _PAGE.substitute(
         style=_STYLE,
-        count=html.escape(share or f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}"),
-        notes=listed,
-        rows="\n".join(map(_row, rows)),
+        doing=mark + doing,
+        facts=" &middot; ".join(map(html.escape, mode.facts or (f"version {__version__}",))),
+        notes="\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes),
+        rows="\n".join(map(_row, rows)) or '<tr><td colspan="6" class="quiet">No HPA yet.</td></tr>',
     )
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    last = row["lastDecision"] or {"time": "", "sentence": "not yet", "error": None}
+    last = row["lastDecision"] or {"time": "", "sentence": "none here yet", "error": None}
     competing = [held["message"] for held in row["conditions"] if held["type"] == COMPETING_WRITERS]
-    current, desired = row["currentReplicas"], row["desiredReplicas"]
     cells = {
         "health": "trouble" if last["error"] or competing else "well",
         "hpa": f"{row['namespace']}/{row['name']}",
         "target": f"{row['target']['kind']}/{row['target']['name']}",
         "least": row["minReplicas"],
         "most": row["maxReplicas"],
-        "replicas": current if current == desired else f"{current} → {desired}",
+        "replicas": _replicas(row),
         "time": last["time"],
+        "clock": last["time"][11:19],
         "decision": "; ".join([last["sentence"], *competing]),
     }
     return _ROW.substitute({name: html.escape(str(value)) for name, value in cells.items()})
+
+
+def _replicas(row: Mapping[str, Any]) -> str:
+    """The count, and the one it goes to where that was decided.
+
+    Where nothing could be decided or written, `desiredReplicas` is what an earlier decision left there, or 0.
+    """
+    current, desired = row["currentReplicas"], row["desiredReplicas"]
+    stands = {held["type"]: held.get("status") for held in row["conditions"]}
+    if not stands and not current:
+        return "?"
+    stuck = FALSE in (stands.get(ABLE_TO_SCALE), stands.get(SCALING_ACTIVE))
+    never = not desired and SCALING_ACTIVE not in stands
+    return str(current) if stuck or never or current == desired else f"{current} → {desired}"

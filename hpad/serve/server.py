@@ -43,8 +43,8 @@ _FOREIGN: Final = (
 
 class Server:
     """Listens once started; `url` then says where. `unready` gives the reasons why hpad is not ready, none if it is;
-    `troubles` what else people should know, for the page; `share` how much of the work is done here, where there may be
-    several hpads; `reports` how the metric sources fare. `dry_run`: say that nothing is written.
+    `troubles` what else people should know, for the page; `mode` what this hpad does, and whether it writes; `reports`
+    how the metric sources fare.
 
     Everything here only reads. `serving` says how it is guarded (by default not at all, and the default address is on
     loopback); `reviewer` is needed where `serving.review` is set.
@@ -59,12 +59,11 @@ class Server:
         telemetry: Telemetry,
         unready: Callable[[], list[str]],
         troubles: Callable[[], list[str]] = list,
-        share: Callable[[], str | None] = lambda: None,
+        mode: Callable[[], page.Mode] = lambda: page.PLAIN,
         reports: Callable[[], Sequence[object]] = tuple,
         serving: Serving = Serving(),  # noqa: B008  # frozen
         reviewer: Reviewer | None = None,
         clock: Clock | None = None,
-        dry_run: bool = False,
     ) -> None:
         self._address = address
         self._source = source
@@ -72,8 +71,7 @@ class Server:
         self._telemetry = telemetry
         self._unready = unready
         self._troubles = troubles
-        self._share = share
-        self._dry_run = dry_run
+        self._mode = mode
         self._reports = reports
         self._clock: Clock = clock or SystemClock()
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
@@ -214,19 +212,19 @@ class Server:
         return not self._local_names_only or hosts.is_local(request.headers.getall("Host", ()))
 
     async def _page(self, request: web.Request) -> web.Response:
-        rows = await hpas.rows(self._source, self._store, dry_run=self._dry_run)
+        rows = await hpas.rows(self._source, self._store, dry_run=self._mode().dry_run)
         said = list(dict.fromkeys([*self._unready(), *self._troubles()]))
-        text = await asyncio.to_thread(page.render, rows, said, self._share(), dry_run=self._dry_run)
+        text = await asyncio.to_thread(page.render, rows, said, self._mode())
         return web.Response(text=text, content_type="text/html")
 
     async def _hpas(self, request: web.Request) -> web.Response:
-        return _json(await hpas.rows(self._source, self._store, dry_run=self._dry_run))
+        return _json(await hpas.rows(self._source, self._store, dry_run=self._mode().dry_run))
 
     async def _hpa(self, request: web.Request) -> web.Response:
         wanted = (request.match_info["namespace"], request.match_info["name"])
         for hpa in self._source.values():
             if hpa.metadata.key == wanted:
-                return _json(hpas.row(hpa, self._store, dry_run=self._dry_run))
+                return _json(hpas.row(hpa, self._store, dry_run=self._mode().dry_run))
         raise web.HTTPNotFound(text=f"no HPA {'/'.join(wanted)} here\n")
 
     async def _sources(self, request: web.Request) -> web.Response:

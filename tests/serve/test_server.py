@@ -105,7 +105,7 @@ def told(dry_run: bool, *conditions: dict[str, str]) -> str:
         **{"minReplicas": 1, "maxReplicas": 9, "currentReplicas": 2, "desiredReplicas": 3, "conditions": conditions},
         "lastDecision": {"time": "", "sentence": "scale web from 2 to 3: cpu", "error": None},
     }
-    return page.render([row], [], dry_run=dry_run)
+    return page.render([row], [], page.Mode(dry_run=dry_run))
 
 
 def test_the_page_marks_a_dry_run() -> None:
