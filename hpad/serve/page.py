@@ -33,15 +33,14 @@ table { border-collapse: collapse; width: 100%; margin-top: 1rem }
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
 th { font-weight: 600 }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
-td { overflow-wrap: anywhere }
-td.name { min-width: 7rem }
-td.decision { min-width: 16rem }
+td { max-width: 20rem; overflow-wrap: break-word }
+td.decision { min-width: 16rem; max-width: none; overflow-wrap: anywhere }
 time { color: var(--quiet); font-variant-numeric: tabular-nums; margin-right: .4rem }
 @media (max-width: 48rem) {
   body { margin: 1rem }
   thead { display: none }
   tr { display: block; border-bottom: 1px solid var(--line); padding: .6rem 0 }
-  td, td.number { display: inline-block; text-align: left; border: 0; padding: 0 1rem .1rem 0; min-width: 0 }
+  td, td.number { display: inline-block; text-align: left; border: 0; padding: 0 1rem .1rem 0; max-width: 100% }
   td.name, td.decision { display: block; min-width: 0 }
   td.name { font-weight: 600 }
   td[data-label]::before { content: attr(data-label) " "; color: var(--quiet) }
@@ -115,7 +114,7 @@ def _row(row: Mapping[str, Any]) -> str:
         "most": row["maxReplicas"],
         "replicas": _replicas(row),
         "time": last["time"],
-        "clock": last["time"][11:19],
+        "clock": last["time"][11:],
         "decision": "; ".join([last["sentence"], *competing]),
     }
     return _ROW.substitute({name: html.escape(str(value)) for name, value in cells.items()})
@@ -124,11 +123,12 @@ def _row(row: Mapping[str, Any]) -> str:
 def _replicas(row: Mapping[str, Any]) -> str:
     """The count, and the one it goes to where that was decided.
 
-    Where nothing could be decided or written, `desiredReplicas` is what an earlier decision left there, or 0.
+    Where nothing could be decided or written, `desiredReplicas` is what an earlier decision left there, or 0; before
+    the target was ever read, the count is 0 as well, which it need not be.
     """
     current, desired = row["currentReplicas"], row["desiredReplicas"]
     stands = {held["type"]: held.get("status") for held in row["conditions"]}
-    if not stands and not current:
+    if not current and SCALING_ACTIVE not in stands:
         return "?"
     stuck = FALSE in (stands.get(ABLE_TO_SCALE), stands.get(SCALING_ACTIVE))
     never = not desired and SCALING_ACTIVE not in stands

@@ -85,6 +85,7 @@ def test_a_phone_shows_it_at_its_own_width() -> None:
         (row(2, 5, error="forbidden", AbleToScale="False", ScalingActive="True"), "2"),
         (row(2, 0), "2"),
         (row(0, 0), "?"),
+        (row(0, 0, error="not found", AbleToScale="False"), "?"),
         (row(0, 0, AbleToScale="True", ScalingActive="False"), "0"),
     ],
 )
@@ -103,7 +104,7 @@ def test_the_mode_is_shown() -> None:
 
 
 def test_when_it_was_decided_is_shown() -> None:
-    assert '<time datetime="2026-01-02T03:04:05Z" title="2026-01-02T03:04:05Z">03:04:05</time>keep 2' in page.render(
+    assert '<time datetime="2026-01-02T03:04:05Z" title="2026-01-02T03:04:05Z">03:04:05Z</time>keep 2' in page.render(
         [row(2, 2)], []
     )
 
