@@ -114,7 +114,7 @@ def _row(row: Mapping[str, Any]) -> str:
         "most": row["maxReplicas"],
         "replicas": _replicas(row),
         "time": last["time"],
-        "clock": last["time"][11:],
+        "clock": f"{last['time'][11:19]}Z" if last["time"] else "",
         "decision": "; ".join([last["sentence"], *competing]),
     }
     return _ROW.substitute({name: html.escape(str(value)) for name, value in cells.items()})

@@ -17,7 +17,7 @@ def row(current: int, desired: int, *, error: str | None = None, **conditions: s
         **{"namespace": "shop", "name": "web", "target": {"kind": "Deployment", "name": "web"}},
         **{"minReplicas": 1, "maxReplicas": 9, "currentReplicas": current, "desiredReplicas": desired},
         "conditions": [{"type": kind, "status": status} for kind, status in conditions.items()],
-        "lastDecision": {"time": "2026-01-02T03:04:05Z", "sentence": "keep 2", "error": error},
+        "lastDecision": {"time": "2026-01-02T03:04:05.123456Z", "sentence": "keep 2", "error": error},
     }
 
 
@@ -104,8 +104,9 @@ def test_the_mode_is_shown() -> None:
 
 
 def test_when_it_was_decided_is_shown() -> None:
-    assert '<time datetime="2026-01-02T03:04:05Z" title="2026-01-02T03:04:05Z">03:04:05Z</time>keep 2' in page.render(
-        [row(2, 2)], []
+    assert (
+        '<time datetime="2026-01-02T03:04:05.123456Z" title="2026-01-02T03:04:05.123456Z">03:04:05Z</time>keep 2'
+        in page.render([row(2, 2)], [])
     )
 
 
