@@ -7,6 +7,7 @@ import msgspec
 
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Answer, PodSample, Query
 from hpad.gather import answers
+from hpad.testing import blocking
 
 _PATIENCE_SECONDS = 5.0
 
@@ -18,10 +19,19 @@ class ContractBroken(AssertionError):
 async def check_adapter(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
     """Ask `queries` in batches, alone, reversed, twice and in vain, then close the adapter; return the batch's answers.
 
-    Raises ContractBroken. Give queries that succeed and queries that fail, of every type that the adapter serves: what
-    they answer must depend on the query alone, for as long as the check runs.
+    Raises ContractBroken, also for a call that blocks the event loop (see `blocking`). Give queries that succeed and
+    queries that fail, of every type that the adapter serves: what they answer must depend on the query alone, for as
+    long as the check runs.
     """
     _check_class(adapter)
+    try:
+        with blocking.watched(type(adapter)):
+            return await _asked(adapter, queries)
+    except blocking.Blocked as error:
+        raise ContractBroken(str(error)) from None
+
+
+async def _asked(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
     _check_group(adapter, queries)
     batch = await _ask(adapter, queries)
     _same("in reverse order", batch, (await _ask(adapter, queries[::-1]))[::-1])

@@ -1,11 +1,21 @@
 """The contract check that authors of adapters use: it passes the good and names what is wrong with the others."""
 
 import asyncio
+import concurrent.futures
+import contextlib
+import linecache
+import re
+import socket
 import subprocess
 import sys
+import traceback
+import urllib.request
+from pathlib import Path
+from time import sleep
 
 import msgspec
 import pytest
+import uvloop
 import virtual
 
 from hpad import testing
@@ -99,6 +109,169 @@ class ServesNothing(Good):
 
 class NoSettings(Good):
     Settings = dict
+
+
+def nap():
+    """What a linter does not see through."""
+    sleep(0.001)
+
+
+class Sleeps(Good):
+    async def one(self, query):
+        nap()
+        return await super().one(query)
+
+
+class Reads(Good):
+    async def one(self, query):
+        Path(__file__).read_text()  # noqa: ASYNC240  # what is to be noticed
+        return await super().one(query)
+
+
+class Downloads(Good):
+    async def one(self, query):
+        urllib.request.urlopen("http://127.0.0.1:9/", timeout=5)  # noqa: ASYNC210  # what is to be noticed
+        return await super().one(query)
+
+
+class Resolves(Good):
+    async def one(self, query):
+        socket.getaddrinfo("localhost", 80)
+        return await super().one(query)
+
+
+class Receives(Good):
+    async def one(self, query):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.send(b"x")
+            ours.recv(1)
+        return await super().one(query)
+
+
+class Starts(Good):
+    async def one(self, query):
+        subprocess.run(["true"], check=True)  # noqa: ASYNC221  # what is to be noticed
+        return await super().one(query)
+
+
+class Waits(Good):
+    async def one(self, query):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            pool.submit(sleep, 0.001).result()
+        return await super().one(query)
+
+
+class Swallows(Good):
+    async def one(self, query):
+        with contextlib.suppress(Exception):
+            nap()
+        return await super().one(query)
+
+
+class InATask(Good):
+    async def one(self, query):
+        async def asleep():
+            nap()
+
+        await asyncio.gather(asleep(), return_exceptions=True)
+        return await super().one(query)
+
+
+class Computes(Good):
+    async def one(self, query):
+        total = 0
+        for number in range(2_000_000):
+            total += abs(number)
+        return await super().one(query)
+
+
+class WhileClosing(Good):
+    async def aclose(self):
+        nap()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "what", "instead"),
+    [
+        (Sleeps, "time.sleep", "context.clock.sleep"),
+        (Reads, "open", "asyncio.to_thread"),
+        (Downloads, "socket.", "context.http|loop.getaddrinfo"),
+        (Resolves, "socket.getaddrinfo", "loop.getaddrinfo"),
+        (Receives, "socket.send", "context.http"),
+        (Starts, "subprocess.run", "asyncio.create_subprocess_exec"),
+        (Waits, "threading", "asyncio.to_thread"),
+        (Swallows, "time.sleep", "context.clock.sleep"),
+        (InATask, "time.sleep", "context.clock.sleep"),
+        (Computes, "more than 1,000,000 calls without an await", "asyncio.to_thread"),
+        (WhileClosing, "time.sleep", "context.clock.sleep"),
+    ],
+)
+def test_what_blocks_the_event_loop_is_named_with_its_line_and_what_to_do_instead(
+    adapter, what, instead, no_blocking_calls
+):
+    no_blocking_calls.deactivate()  # it would be the first to notice
+    line = rf"{re.escape(__file__)}:\d+"
+    where = "nap" if adapter in (Sleeps, Swallows, InATask, WhileClosing) else f"{adapter.__name__}.one"
+    complaint = rf"^{where} \({line}\) blocks the event loop: {what}.*({instead})"
+    before = sys.getprofile()
+    with pytest.raises(ContractBroken, match=complaint):
+        virtual.run(testing.check_adapter(adapter(), QUERIES))
+    assert sys.getprofile() is before
+
+
+class Threads(Good):
+    """All that blocks, where it may."""
+
+    async def one(self, query):
+        for blocks in (lambda: sleep(0.001), Path(__file__).read_text, lambda: subprocess.run(["true"], check=True)):
+            await asyncio.to_thread(blocks)
+        process = await asyncio.create_subprocess_exec("true")
+        await process.wait()
+        try:
+            raise ValueError("the lines of a traceback are read from files")
+        except ValueError:
+            linecache.clearcache()
+            traceback.format_exc()
+        return await super().one(query)
+
+
+class Streams(Good):
+    async def one(self, query):
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            await reader.read()
+            writer.close()
+        return await super().one(query)
+
+
+class Shares(Good):
+    """Much to do, in steps."""
+
+    async def one(self, query):
+        for number in range(40_000):
+            abs(number)
+            if number % 1000 == 0:
+                await asyncio.sleep(0)
+        return await super().one(query)
+
+
+@pytest.mark.parametrize("adapter", [Threads, Streams, Shares])
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_what_waits_elsewhere_passes(adapter, loop_factory, no_blocking_calls):
+    no_blocking_calls.deactivate()
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert len(runner.run(testing.check_adapter(adapter(), QUERIES))) == 3
+
+
+@pytest.mark.parametrize("adapter", [Sleeps, InATask, Computes])
+def test_a_loop_of_uvloop_is_watched_as_well(adapter):
+    with (
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        pytest.raises(ContractBroken, match="blocks the"),
+    ):
+        runner.run(testing.check_adapter(adapter(), QUERIES))
 
 
 def test_a_good_adapter_passes_and_its_answers_come_back():

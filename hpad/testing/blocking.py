@@ -1,0 +1,172 @@
+"""Notices code that blocks the event loop, by what it calls and not by how long that takes.
+
+A profile function (`sys.setprofile`) sees each call in the thread of the loop, also of functions of C and however they
+were imported; threads that `asyncio.to_thread` uses have none. So the verdict is the same on a fast machine, a slow one
+and a busy one.
+"""
+
+import asyncio
+import io
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any, Final
+
+CALLS_AT_ONCE: Final = 1_000_000
+"""As many calls of functions may a step of the loop make: they take some tenths of a second on any machine."""
+
+_THREAD = "await asyncio.to_thread(…)"
+_STREAMS = "use context.http, or the streams of asyncio"
+_SUBPROCESS = "use asyncio.create_subprocess_exec"
+_FUNCTIONS: Final[dict[Callable[..., Any], tuple[str, str]]] = {
+    time.sleep: ("time.sleep", "await context.clock.sleep(…)"),
+    io.open: ("open", _THREAD),
+    os.system: ("os.system", _SUBPROCESS),
+    socket.gethostbyname: ("socket.gethostbyname", "use loop.getaddrinfo"),
+    socket.gethostbyname_ex: ("socket.gethostbyname_ex", "use loop.getaddrinfo"),
+    socket.gethostbyaddr: ("socket.gethostbyaddr", "use loop.getaddrinfo"),
+}
+_PYTHON: Final[dict[CodeType, tuple[str, str]]] = {
+    socket.getaddrinfo.__code__: ("socket.getaddrinfo", "use loop.getaddrinfo"),
+    subprocess.run.__code__: ("subprocess.run", _SUBPROCESS),
+    subprocess.call.__code__: ("subprocess.call", _SUBPROCESS),
+    subprocess.Popen.wait.__code__: ("subprocess.Popen.wait", _SUBPROCESS),
+    subprocess.Popen.communicate.__code__: ("subprocess.Popen.communicate", _SUBPROCESS),
+    threading.Condition.wait.__code__: ("threading.Condition.wait", _THREAD),
+    threading.Thread.join.__code__: ("threading.Thread.join", _THREAD),
+}
+_OF_SOCKETS: Final = frozenset(
+    ("accept", "connect", "connect_ex", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "send", "sendall")
+)
+_OF_TLS: Final = frozenset(("load_cert_chain", "load_verify_locations", "set_default_verify_paths"))
+_START: Final = threading.Thread.start.__code__
+"""Waits for a thread to be scheduled, as an executor does that asyncio itself uses."""
+_STEP: Final = asyncio.Handle._run.__code__
+_RUN: Final = asyncio.Runner.run.__code__
+_READS_SOURCES: Final = ("linecache.py", "tokenize.py")
+"""Of the standard library: they read the lines that a traceback shows."""
+_STANDARD: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+_INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
+_KIT: Final = os.path.dirname(__file__) + os.sep
+
+
+class Blocked(Exception):
+    """The event loop is blocked; the message says where, by what, and what to do instead."""
+
+
+@contextmanager
+def watched(own: type) -> Iterator[None]:
+    """Raise Blocked at the end where code within blocked the event loop of this thread.
+
+    The call is not made: an exception ends it, so that the check itself does not take long. The message names the line
+    in the package of the class `own` that led to it, if one did.
+    """
+    watch, before = _Watch(_home(own)), sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield
+    except Exception:
+        if watch.found is None:
+            raise
+    finally:
+        sys.setprofile(before)
+    if watch.found is not None:
+        raise Blocked(watch.found)
+
+
+class _Watch:
+    """The profile function; `found` is the first block. `home` is the file or folder whose lines are named first."""
+
+    def __init__(self, home: str) -> None:
+        self.found: str | None = None
+        self._home = home
+        self._calls = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            self._calls = 0 if _begins_step(frame) else self._calls + 1
+            known = _PYTHON.get(frame.f_code)
+            if known is not None and frame.f_locals.get("timeout") != 0:  # with 0 it looks, and does not wait
+                self._judge(known, frame.f_back)
+        elif event == "c_call":
+            self._calls += 1
+            self._judge(_FUNCTIONS.get(argument) or _method(argument), frame)
+        if self._calls > CALLS_AT_ONCE:
+            self._calls = 0
+            self._tell(f"more than {CALLS_AT_ONCE:,} calls without an await", "await asyncio.to_thread(…)", frame)
+
+    def _judge(self, known: tuple[str, str] | None, caller: FrameType | None) -> None:
+        if known is not None and caller is not None and not _harmless(caller):
+            self._tell(known[0], known[1], caller)
+
+    def _tell(self, what: str, instead: str, frame: FrameType) -> None:
+        place = self._place(frame)
+        if place is None:  # the loop itself
+            return
+        message = f"{place} blocks the event loop: {what}; {instead} instead"
+        self.found = self.found or message
+        raise Blocked(message)
+
+    def _place(self, frame: FrameType) -> str | None:
+        """The nearest line of one's own, else of another package; None where there is but the standard library."""
+        outside = [each for each in _stack(frame) if _is_outside(each.f_code.co_filename)]
+        named = [each for each in outside if each.f_code.co_filename.startswith(self._home)]
+        for each in named or outside:
+            return f"{each.f_code.co_qualname} ({each.f_code.co_filename}:{each.f_lineno})"
+        return None
+
+
+def _is_outside(file: str) -> bool:
+    """Whether a file is not of the standard library, in whose folder packages may be installed, too."""
+    return file.startswith(_INSTALLED) or not file.startswith((*_STANDARD, "<frozen"))
+
+
+def _home(own: type) -> str:
+    """The folder of the package that a class is of, or the file of its module."""
+    module = sys.modules[own.__module__]
+    package = sys.modules.get(module.__name__.partition(".")[0])
+    file = getattr(package, "__file__", None) or getattr(module, "__file__", None) or ""
+    return os.path.dirname(file) + os.sep if os.path.basename(file) == "__init__.py" else file
+
+
+def _stack(frame: FrameType) -> Iterator[FrameType]:
+    """The frame and its callers in this step of the loop, but for those of this package."""
+    found: FrameType | None = frame
+    while found is not None and found.f_code is not _STEP:
+        if not found.f_code.co_filename.startswith(_KIT):
+            yield found
+        found = found.f_back
+
+
+def _begins_step(frame: FrameType) -> bool:
+    """Whether a step of the loop begins: a handle of asyncio runs, or uvloop calls something directly."""
+    caller = frame.f_back
+    return frame.f_code is _STEP or caller is None or caller.f_code is _RUN
+
+
+def _method(function: Any) -> tuple[str, str] | None:
+    """What blocks of sockets that are not non-blocking, and of TLS contexts, which read files."""
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if name in _OF_SOCKETS and isinstance(owner, socket.socket) and owner.gettimeout() != 0:
+        return f"socket.{name}", _STREAMS
+    if name in _OF_TLS and isinstance(owner, ssl.SSLContext):
+        return f"ssl.SSLContext.{name}", _THREAD
+    return None
+
+
+def _harmless(caller: FrameType) -> bool:
+    """Whether the standard library does it on behalf of a traceback, or of a thread that starts."""
+    frame: FrameType | None = caller
+    while frame is not None and frame.f_code.co_filename.startswith(_STANDARD):
+        if frame.f_code is _START or frame.f_code.co_filename.endswith(_READS_SOURCES):
+            return True
+        frame = frame.f_back
+    return False
