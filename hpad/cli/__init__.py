@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import hpad
-from hpad.cli import retired
+from hpad.cli import plain, retired
 from hpad.cli.failure import Failure
 
 COMMANDS: Final = (
@@ -26,7 +26,11 @@ _BROKEN_PIPE: Final = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. `argv` is that of the process unless given (without the program)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with plain.printing():
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         args = _parsed(arguments)
         status: int = args.run(args)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpad import process
+from hpad.cli import plain
 from hpad.cli.failure import Failure
 from hpad.lab.demo.pace import LEAST, USUAL
 
@@ -76,8 +77,9 @@ def _seconds(text: str) -> float:
 async def _play(args: argparse.Namespace) -> int:
     from hpad.lab.demo import report, screen, show, style  # here, so that --help is quick
 
-    ink = style.Style.of(sys.stdout, os.environ, wanted=not args.no_color)
-    on = screen.of(sys.stdout, ink)
+    terminal = plain.raw(sys.stdout)
+    ink = style.Style.of(terminal, os.environ, wanted=not args.no_color)
+    on = screen.of(terminal, ink)
     halves = (args.only,) if args.only else show.HALVES
     options = show.Options(halves, args.seconds, args.keep_logs)
     playing = asyncio.create_task(show.run(options, on))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hpad.cli import configuration
+from hpad.cli import configuration, plain
 from hpad.manifests import documents
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.found import Source
@@ -28,7 +28,7 @@ class Output:
 
     def hpa(self, built: dict[str, Any], document: Document) -> FieldError | None:
         """Write an HPA; returns why it could not be written."""
-        print(self.text(built, document, first=not self.written), end="")
+        plain.print_document(self.text(built, document, first=not self.written))
         self.written += 1
         return None
 
@@ -36,7 +36,7 @@ class Output:
         """Write the settings, if any; False where that failed, which was said."""
         if needed:
             head = "" if self.format == "json" else "---\n# for hpad's configuration, hpad.yaml\n"
-            print(f"{head}{dumped(needed, self.format)}", end="")
+            plain.print_document(f"{head}{dumped(needed, self.format)}")
         return True
 
     def finish(self) -> bool:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpad.model.harmless import harmless
+
 _SECRET = re.compile(r"pass(word|phrase)?|secret|token|credential|authorization|cookie|api.?key|headers", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
 _USER_INFO = re.compile(r"//[^/@\s'\"]*@")
@@ -13,8 +15,8 @@ _HIDDEN = "***"
 
 
 class Redactor:
-    """Made from a source's settings; replaces in texts what nobody must read or UTF-8 cannot say, and cuts them to a
-    bearable length."""
+    """Made from a source's settings; replaces secrets in texts, escapes control characters (`model.harmless`), and cuts
+    the texts to a bearable length."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         found = {secret for secret in _secrets(settings, hidden=False) if len(secret) >= _SHORTEST}
@@ -23,7 +25,7 @@ class Redactor:
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN)
-        text = _USER_INFO.sub(f"//{_HIDDEN}@", text.encode("utf-8", "backslashreplace").decode())
+        text = harmless(_USER_INFO.sub(f"//{_HIDDEN}@", text)[: 2 * _LONGEST_TEXT])
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 

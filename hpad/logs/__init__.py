@@ -5,7 +5,6 @@ Commands write a line as it is said. The daemon has a thread for it (`aside`), s
 
 import io
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -15,10 +14,10 @@ import structlog
 
 from hpad.logs import foreign, sources
 from hpad.logs.writer import Writer
+from hpad.model.harmless import harmless, harmless_lines
 
 _STANDARD_ERROR = 2
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 
 
@@ -42,8 +41,9 @@ def configure(level: str, form: str, environ: Mapping[str, str] = os.environ, *,
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            *([_harmless_event] if text else []),
             *([] if text else [_told_exception]),
+            _harmless_values,
+            *([_in_one_line] if text else []),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([renderer] if renderer is not None else [_as_json]),
             _with_priority if journal else _as_bytes,
@@ -90,16 +90,28 @@ def _traceback(out: TextIO, raised: Any) -> None:
     held = io.StringIO()
     with sources.lent():
         structlog.dev.plain_traceback(held, raised)
-    out.write(_harmless(held.getvalue()))
+    out.write(harmless_lines(held.getvalue()))
 
 
-def _harmless_event(_logger: Any, _method: str, event: Any) -> Any:
-    """What goes to a terminal moves no cursor and begins no line of its own; other values are quoted anyway."""
-    return {**event, "event": _harmless(str(event["event"])).replace("\n", "\\n")}
+def _harmless_values(_logger: Any, _method: str, event: Any) -> Any:
+    """What others have said moves no cursor of the terminal that shows it, be it taken out of JSON before; line breaks
+    are for each form to escape."""
+    return {harmless(str(name)): value if name == "exc_info" else _harmless(value) for name, value in event.items()}
 
 
-def _harmless(text: str) -> str:
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+def _harmless(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {_harmless(str(name)): _harmless(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_harmless(each) for each in value]
+    return harmless_lines(str(value))
+
+
+def _in_one_line(_logger: Any, _method: str, event: Any) -> Any:
+    """The event begins no line of its own; other values are quoted anyway."""
+    return {**event, "event": harmless(str(event["event"]))}
 
 
 def _as_json(_logger: Any, _method: str, event: Any) -> bytes:

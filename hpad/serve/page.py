@@ -11,6 +11,7 @@ import msgspec
 
 from hpad import __version__
 from hpad.model.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALSE, SCALING_ACTIVE
+from hpad.model.harmless import harmless
 
 _STYLE = """
 :root {
@@ -92,13 +93,13 @@ PLAIN: Final = Mode()
 
 def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str], mode: Mode = PLAIN) -> str:
     """The page for the rows of `serve.hpas`, under its mode and under what is wrong (`notes`)."""
-    doing = html.escape(mode.doing or f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}")
+    doing = _text(mode.doing or f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}")
     mark = f'<span class="mark">{_DRY_RUN}</span> ' if mode.dry_run else ""
     return _PAGE.substitute(
         style=_STYLE,
         doing=mark + doing,
-        facts=" &middot; ".join(map(html.escape, mode.facts or (f"version {__version__}",))),
-        notes="\n".join(f'<p class="note">{html.escape(note)}</p>' for note in notes),
+        facts=" &middot; ".join(map(_text, mode.facts or (f"version {__version__}",))),
+        notes="\n".join(f'<p class="note">{_text(note)}</p>' for note in notes),
         rows="\n".join(map(_row, rows)) or '<tr><td colspan="6" class="quiet">No HPA yet.</td></tr>',
     )
 
@@ -117,7 +118,7 @@ def _row(row: Mapping[str, Any]) -> str:
         "clock": f"{last['time'][11:19]}Z" if last["time"] else "",
         "decision": "; ".join([last["sentence"], *competing]),
     }
-    return _ROW.substitute({name: html.escape(str(value)) for name, value in cells.items()})
+    return _ROW.substitute({name: _text(str(value)) for name, value in cells.items()})
 
 
 def _replicas(row: Mapping[str, Any]) -> str:
@@ -133,3 +134,8 @@ def _replicas(row: Mapping[str, Any]) -> str:
     stuck = FALSE in (stands.get(ABLE_TO_SCALE), stands.get(SCALING_ACTIVE))
     never = not desired and SCALING_ACTIVE not in stands
     return str(current) if stuck or never or current == desired else f"{current} → {desired}"
+
+
+def _text(text: str) -> str:
+    """Text for a page: neither markup nor a control character, such as one that turns the direction of what follows."""
+    return html.escape(harmless(text))

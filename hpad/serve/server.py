@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from hpad.clock import Clock, SystemClock
+from hpad.model.harmless import harmless, harmless_json
 from hpad.model.serving import Serving
 from hpad.serve import guard, hosts, hpas, limits, page, seats, tls, tokens
 from hpad.serve.errors import ServeError as ServeError
@@ -241,7 +242,8 @@ class Server:
         """The reasons name files and servers: whoever is nobody here learns only that there are some."""
         reasons = self._unready()
         said = reasons if self._guard.open and self._by_local_name(request) else ["not ready"]
-        return web.Response(text="\n".join(said if reasons else ["ok"]) + "\n", status=503 if reasons else 200)
+        lines = map(harmless, said if reasons else ["ok"])
+        return web.Response(text="\n".join(lines) + "\n", status=503 if reasons else 200)
 
 
 def _why_not(error: OSError) -> str:
@@ -259,4 +261,5 @@ def _own_headers(error: web.HTTPException) -> dict[str, str]:
 
 
 def _json(value: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+    """An answer that may be shown on a terminal as it is."""
+    return web.Response(body=harmless_json(msgspec.json.encode(value)), content_type="application/json")

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hpad import clock, logs
 from hpad.manifests.folder import Folder
 from hpad.store import recording
 
-ESCAPES = "\x1b[2J\x1b[31mred\x9b\r\nfake line\x07"
+ESCAPES = "\x1b[2J\x1b[31mred\x9b\r\nfake line\x07\u202eenil\u2028\x7f\udc80"
 GOOD = (
     "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\n"
     "spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: web, apiVersion: apps/v1}}\n"
@@ -27,7 +28,8 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(form: str, monkeypa
     try:
         logs.configure("info", form, {})
         log = structlog.get_logger("hpad")
-        log.info(ESCAPES, hpa=ESCAPES, error=ValueError(ESCAPES))
+        log.info(ESCAPES, hpa=ESCAPES, error=ValueError(ESCAPES), lines=[ESCAPES], **{"a\x1b": {ESCAPES: 1}})
+        log.info("short", bare="\x1b[31mred", plain="größer")
         try:
             raise ValueError(ESCAPES)
         except ValueError:
@@ -37,7 +39,11 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(form: str, monkeypa
     lines = written.getvalue()
     assert b"red" in lines
     assert not set(lines) & {0x1B, 0x07, ord("\r")}
-    assert b"\xc2\x9b" not in lines or form == "json"
+    assert not set(lines.decode()) & set("\x9b\u202e\u2028\x7f")
+    assert "größer" in lines.decode()
+    if form == "json":  # also what is taken out of it
+        texts = str([json.loads(line) for line in lines.splitlines()])
+        assert not set(texts.replace("\\\\u", "")) & set("\x1b\x9b\r\u202e\u2028\x7f\udc80")
     first = lines.splitlines()[0]
     assert b"fake line" in first
 

@@ -1,0 +1,135 @@
+"""Control characters that a metric source sends: on a terminal, on the page, in a condition."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve import windows
+
+from hpad import cli, testing
+from hpad.adapter import AdapterError, Query
+from hpad.cli import plain
+from hpad.clock import SystemClock
+from hpad.gather import call, limits
+from hpad.gather.redact import Redactor
+from hpad.model import hpa as hpas
+from hpad.model.harmless import harmless, harmless_json, harmless_lines
+from hpad.model.serving import Serving
+from hpad.serve import page
+from hpad_adapters.redis import Redis
+
+ODD = "\x1b[2J\x1b]0;owned\x07 line\r2 \x9b31m\x7f \u202egnp.exe\u2066\u200f\u2028\u2029\x00"
+BAD = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))}
+BAD |= set("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def test_what_is_escaped_and_what_is_not() -> None:
+    assert harmless("größer → 3, 東京, 👩‍💻, \\x1b") == "größer → 3, 東京, 👩‍💻, \\x1b"
+    assert harmless("a\tb\nc\rd\x1b\x9b\u202e\udc80") == "a\\tb\\nc\\rd\\u001b\\u009b\\u202e\\udc80"
+    assert harmless_lines("a\tb\nc\rd\x1b") == "a\tb\nc\\rd\\u001b"
+    for character in BAD:
+        assert harmless(character).isascii()
+        assert harmless(character).isprintable()
+
+
+def test_json_keeps_its_meaning() -> None:
+    value = {ODD: [ODD, 1.5, None, "東京\n"]}
+    body = harmless_json(json.dumps(value, ensure_ascii=False).encode())
+    assert json.loads(body) == value
+    assert not set(body.decode()) & BAD
+    assert harmless_json(b'{"a":1}\n') == b'{"a":1}\n'
+
+
+class Hostile:
+    """An adapter that passes on what its server has said."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def answer(self, queries: list[Query]) -> list[Any]:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return [self._answer] * len(queries)
+
+
+@pytest.mark.parametrize("given", [AdapterError(ODD), AdapterError(ODD, "spec"), AdapterError(ODD * 1000, ODD)])
+async def test_no_error_of_a_source_holds_any(given: AdapterError) -> None:
+    """Conditions, events, logs, the page and `hpad sources` all have it from here."""
+    made = call.Caller(
+        "odd",
+        Hostile(given),
+        clock=SystemClock(),
+        log=None,
+        limits=limits.Limits(),
+        redact=Redactor({}),  # type: ignore[arg-type]
+    )
+    (answer,) = await made.call([testing.external("depth")], retries=0)
+    assert isinstance(answer, AdapterError)
+    assert "owned" in answer.message
+    assert not set(answer.message) & BAD
+
+
+async def test_an_error_of_redis_is_told_in_one_line() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)
+        writer.write(b"+OK\r\n+list\r\n-ERR \x1b[2J\x1b]0;owned\x07 line\n2 \xc2\x9b31m\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server, testing.context("redis") as context:
+        url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        adapter = Redis(Redis.Settings(url=url), context)
+        made = call.Caller(
+            "odd", adapter, clock=SystemClock(), log=context.log, limits=limits.Limits(), redact=Redactor({})
+        )
+        (answer,) = await made.call([testing.external("redis_list_length", "key=a")], retries=0)
+    assert isinstance(answer, AdapterError)
+    assert "ERR \\u001b[2J\\u001b]0;owned\\u0007 line\\n2 \\u009b31m" in answer.message
+
+
+class One(windows.NoHpas):
+    def values(self) -> tuple[Any, ...]:
+        spec = {"scaleTargetRef": {"kind": ODD, "name": ODD}, "maxReplicas": 9}
+        condition = {"type": "ScalingActive", "status": "False", "reason": ODD, "message": ODD}
+        built = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec, "status": {"conditions": [condition]}}
+        return (hpas.from_builtins(built),)
+
+
+async def test_neither_page_nor_answers_of_the_port_hold_any() -> None:
+    async with windows.opened(Serving(), source=One(), unready=lambda: [ODD]) as server:
+        for path in ("/", "/api/hpas", "/api/hpas/shop/web", "/readyz"):
+            _, text = await windows.get(server.url + path)
+            assert "owned" in text
+            assert not set(text) & (BAD - {"\n"}), path
+
+
+def test_the_page_holds_none() -> None:
+    assert not set(page.render((), [ODD], page.Mode(doing=ODD, facts=(ODD,))).replace("\n", "")) & BAD
+
+
+def test_no_command_prints_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    escaped = json.dumps(ODD)
+    (tmp_path / "hpa.yaml").write_text(
+        f"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {{name: {escaped}}}\n"
+        f"spec: {{maxReplicas: 3, scaleTargetRef: {{kind: Deployment, name: {escaped}}}, {escaped}: 1}}\n"
+    )
+    streams = sys.stdout, sys.stderr
+    assert cli.main(["check", str(tmp_path / "hpa.yaml")]) == 1
+    with pytest.raises(SystemExit):
+        cli.main(["check", str(tmp_path / "hpa.yaml"), "--" + ODD.replace("\0", "").replace(" ", "")])
+    assert (sys.stdout, sys.stderr) == streams
+    printed = capsys.readouterr()
+    assert "owned" in printed.out
+    assert "owned" in printed.err
+    assert not set((printed.out + printed.err).replace("\n", "").replace("\t", "")) & BAD
+
+
+def test_a_document_for_a_file_is_printed_to_the_character(capsys: pytest.CaptureFixture[str]) -> None:
+    with plain.printing():
+        plain.print_document("# \u200fשלום\n")
+        print("\u200f!")
+    assert capsys.readouterr().out == "# \u200fשלום\n\\u200f!\n"
