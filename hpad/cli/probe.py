@@ -63,13 +63,19 @@ async def _explained(asked: question.Question, make: contexts.Contexts) -> str |
         return None
 
 
-def _as_text(outcome: Outcome) -> Iterator[str]:
-    source, query, answer = outcome.asked.source, outcome.asked.query, outcome.answer
+def heading(asked: question.Question, text: str | None) -> Iterator[str]:
+    """The question in words, and what the source is asked for it."""
+    source, query = asked.source, asked.query
     yield f"source:     {source.name} (adapter {source.adapter})"
     narrowed = "" if query.selector is None else f" with {query.selector}"
     yield f'metric:     {query.type} "{query.name}"{narrowed} in namespace "{query.namespace}"'
-    if outcome.query is not None:
-        yield f"query:      {outcome.query}"
+    if text is not None:
+        yield f"query:      {text}"
+
+
+def _as_text(outcome: Outcome) -> Iterator[str]:
+    answer = outcome.answer
+    yield from heading(outcome.asked, outcome.query)
     yield f"took:       {outcome.seconds:.3f}s"
     if isinstance(answer, AdapterError):
         yield f"error:      {answer.message}"
@@ -95,7 +101,13 @@ def _values(answer: Answer) -> Iterator[str]:
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:
     """The same for programs; values are quantities, as Kubernetes writes them."""
-    source, query = outcome.asked.source, outcome.asked.query
+    seconds = round(outcome.seconds, 3)
+    return {**described(outcome.asked, outcome.query), "seconds": seconds, **answered(outcome.answer)}
+
+
+def described(asked: question.Question, text: str | None) -> dict[str, Any]:
+    """The question for programs."""
+    source, query = asked.source, asked.query
     return {
         "source": source.name,
         "adapter": source.adapter,
@@ -103,13 +115,12 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
         "metric": query.name,
         "namespace": query.namespace,
         "selector": None if query.selector is None else str(query.selector),
-        "query": outcome.query,
-        "seconds": round(outcome.seconds, 3),
-        **_answered(outcome.answer),
+        "query": text,
     }
 
 
-def _answered(answer: Answer) -> dict[str, Any]:
+def answered(answer: Answer) -> dict[str, Any]:
+    """An answer for programs."""
     if isinstance(answer, AdapterError):
         return {"error": answer.message, "blame": answer.blame}
     found: dict[str, Any] = {"timestamp": answer.timestamp.isoformat()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from hpad import clock, settings
 from hpad.adapter import AdapterError
-from hpad.cli import probe, question, terminal, window
+from hpad.cli import history, probe, question, terminal, window
 from hpad.gather import contexts, direct
 
 _EPILOG = """\
@@ -22,6 +22,8 @@ examples:
   hpad sources --config hpad.yaml               offline: are they configured well?
   hpad sources test --config hpad.yaml rabbitmq queue_messages_ready --selector queue=orders
                                                 ask one metric, and see what an HPA would
+  hpad sources history --config hpad.yaml prometheus requests_per_second --since 6h
+                                                what it was, as a graph and a table
 
 states: ok; failing (the last call gave nothing); open (left alone, but for a call now and then); trial (being tried
 again); idle (not asked yet); broken (cannot be built). HIT-RATE is the part of the questions that took no call,
@@ -61,6 +63,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     _add_test(actions)
+    _add_history(actions)
 
 
 def _add_test(actions: Any) -> None:
@@ -73,6 +76,19 @@ def _add_test(actions: Any) -> None:
     )
     question.add_arguments(test)
     test.set_defaults(run=run_test)
+
+
+def _add_history(actions: Any) -> None:
+    shown = actions.add_parser(
+        "history",
+        help="what a metric was over time, as a graph and a table",
+        description=history.DESCRIPTION,
+        epilog=history.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    question.add_arguments(shown)
+    history.add_arguments(shown)
+    shown.set_defaults(run=run_history)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,9 +106,17 @@ def run(args: argparse.Namespace) -> int:
 
 def run_test(args: argparse.Namespace) -> int:
     """0 if there was a sample, else 1; raises Failure or SettingsError."""
+    return asyncio.run(probe.probe(_read(args), args))
+
+
+def run_history(args: argparse.Namespace) -> int:
+    """0 if there was a value at any time, else 1; raises Failure or SettingsError."""
+    return asyncio.run(history.run(_read(args), args))
+
+
+def _read(args: argparse.Namespace) -> settings.Settings:
     named = os.environ.get("HPAD_CONFIG")
-    told = settings.load(args.file or (Path(named) if named else None), os.environ, {})
-    return asyncio.run(probe.probe(told, args))
+    return settings.load(args.file or (Path(named) if named else None), os.environ, {})
 
 
 async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str, Any]]:

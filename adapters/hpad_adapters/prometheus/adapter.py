@@ -2,9 +2,21 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 from hpad.adapter import EXTERNAL, OBJECT, PODS, SOURCE_TYPES, AdapterError, Answer, Context, Query, parse_duration
-from hpad_adapters.prometheus import batches, configuration, discovery, own, pods, recipes, rules, samples, settings
+from hpad_adapters.prometheus import (
+    batches,
+    configuration,
+    discovery,
+    history,
+    own,
+    pods,
+    recipes,
+    rules,
+    samples,
+    settings,
+)
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.recipes import Ask
 
@@ -63,6 +75,11 @@ class Prometheus:
         """The PromQL that the query alone becomes, every variable filled in; raises AdapterError."""
         (batch,) = batches.planned([await self._asked(query)], 1)
         return batch.expression()
+
+    async def history(self, query: Query, times: Sequence[datetime]) -> list[Answer]:
+        """What the metric was at each of these times, asked as a range query; of pods, those that are there now."""
+        (batch,) = batches.planned([await self._asked(query)], 1)
+        return await history.answers(self._connection, batch, times)
 
     def group(self, query: Query) -> tuple[str, str, str]:
         """Questions for the same metric of a namespace can be one query to the server."""

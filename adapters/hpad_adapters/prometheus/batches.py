@@ -6,6 +6,7 @@ import msgspec
 
 from hpad_adapters.prometheus import fusion, recipes, windows, wire
 from hpad_adapters.prometheus.recipes import Ask
+from hpad_adapters.prometheus.settings import Window
 
 MOST_AT_ONCE = {"POST": 2000, "GET": 50}
 """Questions in one query, by method; more would meet the limits of proxies."""
@@ -24,13 +25,13 @@ class Batch(msgspec.Struct, frozen=True):
     asks: tuple[Ask, ...]
     apart: tuple[str, ...]
 
-    def expression(self) -> str:
-        """The PromQL; raises AdapterError."""
+    def expression(self, window: Window | None = None) -> str:
+        """The PromQL, with the recipe's own window unless another is given; raises AdapterError."""
         first = self.asks[0]
         wanted = {label: tuple(sorted({ask.wanted[label] for ask in self.asks})) for label in first.wanted}
         by = (*filter(None, (first.item, first.container)), *(label for label in self.apart if label != first.item))
         text = recipes.rendered(first, wanted, self._names(), by)
-        window = first.recipe.window
+        window = window or first.recipe.window
         return text if window is None else windows.asked(text, window)
 
     def answers(self, series: Iterable[wire.Series]) -> Iterator[tuple[Ask, Sequence[Row]]]:

@@ -32,6 +32,25 @@ _LASTING = (400, 401, 403, 404, 422)
 _envelope = msgspec.json.Decoder(wire.Envelope)
 
 
+class Head(msgspec.Struct, frozen=True):
+    """What is known of an answer before its body: `location` is where a redirect leads."""
+
+    status: int
+    content_type: str
+    location: str
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What it takes to ask the server by other means: `tls` as aiohttp has it, seconds for one answer."""
+
+    base: str
+    headers: dict[str, str]
+    tls: ssl.SSLContext | bool
+    patience: str
+    seconds: float
+    settings: Settings
+
+
 class Connection:
     """Speaks to the server of one source. Raises nothing but AdapterError."""
 
@@ -58,14 +77,14 @@ class Connection:
         with self._border():
             async with asyncio.timeout(self._seconds), self._slots:
                 data = await self._data("query", form, self._settings.method)
-        with self._decoding():
+        with self.decoding():
             return wire.series(data)
 
     async def series_names(self, selector: str, since: float, until: float) -> list[str]:
         """The names of the series that a selector matched between two times."""
         form = {"match[]": selector, "start": f"{since:.3f}", "end": f"{until:.3f}"}
         data = await self._data("label/__name__/values", form, "GET")
-        with self._decoding():
+        with self.decoding():
             return wire.names(data)
 
     async def _data(self, call: str, form: Mapping[str, str], method: str) -> msgspec.Raw:
@@ -87,7 +106,24 @@ class Connection:
                 timeout=self._timeout,
             ) as response:
                 body = await self._body(response)
-                return self._checked(response, body)
+                head = Head(response.status, response.content_type, response.headers.get("Location", ""))
+                return self.checked(head, body)
+
+    async def access(self) -> Access:
+        """For a history, which is asked in a thread; raises AdapterError."""
+        headers, tls = await self._secrets.headers(), await self._secrets.tls()
+        return Access(self._base, headers, tls, self._patience, self._seconds, self._settings)
+
+    @property
+    def where(self) -> str:
+        """The server, as errors name it."""
+        return self._where
+
+    def too_long(self) -> AdapterError:
+        """That an answer is longer than max_bytes."""
+        return AdapterError(
+            f"{self._where} answers more than {self._settings.max_bytes} bytes (max_bytes); narrow the query"
+        )
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._settings.max_bytes
@@ -95,18 +131,20 @@ class Connection:
         while part := await read_part(response):
             body += part
             if len(body) > limit:
-                raise AdapterError(f"{self._where} answers more than {limit} bytes (max_bytes); narrow the query")
+                raise self.too_long()
         return bytes(body)
 
-    def _checked(self, response: aiohttp.ClientResponse, body: bytes) -> msgspec.Raw:
-        status = response.status
+    def checked(self, head: Head, body: bytes) -> msgspec.Raw:
+        """The data of an answer; raises AdapterError for one that is a failure."""
+        status = head.status
         if 300 <= status < 400:
-            raise AdapterError(f"{self._where} redirects to {_host(response)}, which is not followed; correct the url")
-        if response.content_type != "application/json":
+            where = _host(head.location)
+            raise AdapterError(f"{self._where} redirects to {where}, which is not followed; correct the url")
+        if head.content_type != "application/json":
             if status == 200:
-                raise AdapterError(f"{self._where} answers {response.content_type}, not JSON; is that a Prometheus?")
+                raise AdapterError(f"{self._where} answers {head.content_type}, not JSON; is that a Prometheus?")
             raise AdapterError(self._refusal(status, ""), lasting=status in _LASTING)
-        with self._decoding():
+        with self.decoding():
             envelope = _envelope.decode(body)
         if status != 200 or envelope.status != "success":
             blame = "spec" if status in _THE_QUERYS_FAULT else "source"
@@ -128,7 +166,8 @@ class Connection:
         self._warned = set(warnings) | (self._warned if len(self._warned) < 100 else set())
 
     @contextlib.contextmanager
-    def _decoding(self) -> Iterator[None]:
+    def decoding(self) -> Iterator[None]:
+        """What cannot be decoded as an AdapterError."""
         try:
             yield
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -157,7 +196,7 @@ class Connection:
             raise AdapterError(f"{self._where} {what} ({type(error).__name__})") from None
 
 
-def _host(response: aiohttp.ClientResponse) -> str:
+def _host(location: str) -> str:
     """Where a redirect leads, without its path and parameters, which may hold secrets."""
-    parts = urllib.parse.urlsplit(response.headers.get("Location", ""))
+    parts = urllib.parse.urlsplit(location)
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else "another path"

@@ -1,0 +1,154 @@
+"""`hpad sources history`, and the graph that it draws."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import prometheus_lab
+import pytest
+
+from hpad.cli import graph, main, terminal
+from hpad.lab.demo.style import Style
+from hpad.lab.servers.prometheus import PrometheusServer
+
+METRICS = {"depth": {"query": 'sum(queue_depth{namespace="shop",<<.LabelMatchers>>}) by (<<.GroupBy>>)'}}
+BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrometheusServer]:
+    yield from prometheus_lab.serve()
+
+
+@pytest.fixture
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A configuration with a Prometheus (which need not run) and a file."""
+    running = "server" in request.fixturenames
+    url = request.getfixturevalue("server").url if running else "http://127.0.0.1:9"
+    prometheus = {"adapter": "prometheus", "url": url, "metrics": METRICS}
+    file = tmp_path / "hpad.yaml"
+    file.write_text(json.dumps({"sources": {"prom": prometheus, "numbers": {"adapter": "static", "file": "x"}}}))
+    return str(file)
+
+
+def asked(config: str, *arguments: str) -> list[str]:
+    return ["sources", "history", "--config", config, *arguments]
+
+
+@pytest.mark.prometheus
+def test_a_graph_and_a_table(server: PrometheusServer, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of twenty minutes, samples for the last ten."""
+    assert main(asked(config, "prom", "depth", "--selector", "queue=orders", "--since", "20m", "--step", "30s")) == 0
+    shown = capsys.readouterr().out
+    assert 'query:      sum(queue_depth{namespace="shop",queue="orders"}) by ()\n' in shown
+    assert "every 30s\n" in shown
+    (top,) = [line for line in shown.splitlines() if line.startswith("      80 ┤")]
+    assert top.endswith("███")
+    (bottom,) = [line for line in shown.splitlines() if line.startswith("      10 ┤")]
+    assert bottom.startswith("      10 ┤····")
+    rows = [line.split() for line in shown.splitlines() if line.startswith("20") and " 80 " in line]
+    assert {tuple(row[2:5]) for row in rows} == {("80", "80", "80")}
+    assert "moments had no value" in shown.splitlines()[-1]
+    assert "\x1b" not in shown
+
+
+@pytest.mark.prometheus
+def test_every_point_as_json(server: PrometheusServer, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("prom", "depth", "--selector", "queue=orders", "--since", "20m", "--step", "1m", "-o", "json")
+    assert main(asked(config, *given)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["source"], found["metric"], found["step"]) == ("prom", "depth", 60.0)
+    assert len(found["points"]) == 21
+    assert found["points"][0]["time"] == found["start"]
+    assert found["points"][-1] == {"value": "80", "values": ["80"], "time": found["end"]}
+    assert "error" in found["points"][0]
+
+
+@pytest.mark.prometheus
+def test_where_there_never_was_a_value(
+    server: PrometheusServer, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(asked(config, "prom", "depth", "--selector", "queue=none")) == 1
+    assert "at no time was there a value; at last: no values for External metric" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["prom", "depht"], 'answers no External metric "depht" (did you mean "depth"?)'),
+        (
+            ["numbers", "x"],
+            'source "numbers" (adapter static) knows no history; sources of these adapters do: prometheus',
+        ),
+        (["prom", "depth", "--since", "soon"], "--since: 'soon' is not a span"),
+        (["prom", "depth", "--since", "0s"], "--since: '0s' is not a span"),
+        (["prom", "depth", "--since", "30d", "--step", "1s"], "--step: 1s makes more than 11000 values"),
+        (["prom", "depth", "--since", "1m", "--step", "1h"], "--step: 1h is longer than the whole span"),
+        (["prom", "depth"], 'Prometheus "prom" (http://127.0.0.1:9) cannot be reached'),
+    ],
+)
+def test_what_cannot_be_shown(config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert main(asked(config, *arguments)) == 1
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+
+
+def drawn(*values: int | None, width: int = 26, span: timedelta = timedelta(hours=1)) -> list[str]:
+    return graph.graph(values, BEGIN, BEGIN + span, width, Style())
+
+
+def test_a_gap_is_no_zero() -> None:
+    lines = drawn(0, None, 8000)
+    assert lines[0] == "       8 ┤          █████"
+    assert lines[7] == "       1 ┤▁▁▁▁▁·····█████"
+
+
+def test_below_zero() -> None:
+    lines = drawn(-4000, 0, 4000)
+    assert [line.split(" ┤")[0].strip() for line in lines[:8]] == ["4", "3", "2", "1", "0", "-1", "-2", "-3"]
+    assert lines[7] == "      -3 ┤▁▁▁▁▁██████████"
+    assert lines[3] == "       1 ┤          █████"
+
+
+def test_many_values_show_the_highest_of_each_column() -> None:
+    values = [1000] * 1600
+    values[805] = 9000
+    lines = drawn(*values)
+    assert lines[0].count("█") == 1
+    assert max(map(len, lines)) <= 26
+
+
+@pytest.mark.parametrize("values", [(0,), (0, 0, 0), (5, 5), (None, 7)])
+def test_flat_lines_can_be_drawn(values: tuple[int | None, ...]) -> None:
+    assert len(drawn(*values)) == graph.ROWS + 2
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert drawn(None, None) == []
+
+
+def test_the_axis_tells_the_time() -> None:
+    lines = drawn(*range(0, 60_000, 1000), width=80)
+    assert lines[-1].split()[0] == "12:00"
+    assert lines[-1].split()[-1] == "13:00"
+    days = drawn(*range(0, 60_000, 1000), width=80, span=timedelta(days=3))
+    assert days[-1].split()[:2] == ["01-01", "12:00"]
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_it_fits_the_terminal(
+    server: PrometheusServer,
+    config: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+) -> None:
+    monkeypatch.setattr(terminal, "width", lambda: width)
+    assert main(asked(config, "prom", "depth", "--selector", "queue=orders", "--since", "20m")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    drawing = [line for line in lines if "┤" in line or "┴" in line]
+    assert len(drawing) == graph.ROWS + 1
+    assert max(map(len, drawing)) <= width
