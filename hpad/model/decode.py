@@ -65,10 +65,7 @@ def read(value: Any) -> Reading:
     clean = reader.read(value, kind)
     if not reader.sound:
         return Reading(None, tuple(reader.errors), version)
-    try:
-        hpa = convert(msgspec.convert(clean, kind, dec_hook=v2.dec_hook))
-    except annotations.AnnotationError as error:
-        return Reading(None, (*reader.errors, error.error), version)
+    hpa = convert(msgspec.convert(clean, kind, dec_hook=v2.dec_hook))
     return Reading(hpa, tuple(reader.errors), version)
 
 

@@ -72,7 +72,8 @@ def folded(value: Any, kind: Any) -> Any:
                 found[name] = folded(entry, known[name])
         return found
     if typing.get_origin(kind) is tuple and isinstance(value, list):
-        return [folded(entry, typing.get_args(kind)[0]) for entry in value]
+        inner = typing.get_args(kind)[0]
+        return [folded({} if entry is None and _is_struct(inner) else entry, inner) for entry in value]
     if kind is int and isinstance(value, int) and not -_INT32 <= value < _INT32:
         raise msgspec.ValidationError(f"must be a whole number from {-_INT32} to {_INT32 - 1}")
     return value

@@ -119,3 +119,24 @@ async def test_no_replicas_at_all_need_the_gate(start, recorded):
     assert await replayed(client, refused) == (422, refused["body"])
     client = await start(controllers=False, kubelet=False, scale_to_zero=True)
     assert (await replayed(client, taken))[0] == 201
+
+
+async def test_annotations_of_v1_that_cannot_be_read_are_ignored(start):
+    client = await start(controllers=False, kubelet=False)
+    url = f"{client.cluster.url}/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+    named = ("metrics", "behavior", "conditions", "current-metrics")
+    for text in ("", "no JSON", "7", '{"ScaleUp": null}'):
+        notes = {f"autoscaling.alpha.kubernetes.io/{name}": text for name in named}
+        ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        body = {
+            **{"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler"},
+            "metadata": {"generateName": "web-", "annotations": {**notes, "team": "a"}},
+            "spec": {"scaleTargetRef": ref, "maxReplicas": 3, "targetCPUUtilizationPercentage": 70},
+        }
+        async with client.session.post(url, json=body) as response:
+            assert response.status == 201, text
+            name = (await response.json())["metadata"]["name"]
+        made = client.cluster.get("horizontalpodautoscalers", name)
+        assert made["metadata"]["annotations"] == {"team": "a"}
+        assert [metric["resource"]["target"]["averageUtilization"] for metric in made["spec"]["metrics"]] == [70]
+        assert "behavior" not in made["spec"]

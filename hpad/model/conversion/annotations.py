@@ -4,15 +4,14 @@ They are read as Go's encoding/json reads them: the case of a field's name is no
 left out. They are written as Go writes them: no spaces, sorted maps, `<`, `>` and `&` escaped.
 """
 
+import typing
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from hpad.model import hpa as v2
 from hpad.model import strict
-from hpad.model.fields import FieldError, invalid
 from hpad.model.meta import ObjectMeta
-from hpad.model.quantity import QuantityError
 
 METRICS: Final = "autoscaling.alpha.kubernetes.io/metrics"
 BEHAVIOR: Final = "autoscaling.alpha.kubernetes.io/behavior"
@@ -27,14 +26,6 @@ ROUND_TRIP: Final = frozenset(
 T = TypeVar("T")
 
 
-class AnnotationError(ValueError):
-    """An annotation cannot be read; `error` names it and says why."""
-
-    def __init__(self, error: FieldError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
 def without_fields(metadata: ObjectMeta) -> ObjectMeta:
     """The metadata without the annotations that stand for fields."""
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in ROUND_TRIP}
@@ -42,16 +33,26 @@ def without_fields(metadata: ObjectMeta) -> ObjectMeta:
 
 
 def read(metadata: ObjectMeta, name: str, kind: type[T]) -> T | None:
-    """What the annotation of that name says; None where it is absent. Raises AnnotationError."""
+    """What the annotation of that name says; None where it is absent, or says nothing that can be read. Never raises.
+
+    An annotation that is empty, no JSON, or of another shape is ignored, as by Kubernetes (autoscaling/v1,
+    conversion.go: Convert_v1_HorizontalPodAutoscaler_To_autoscaling_HorizontalPodAutoscaler).
+    """
     text = (metadata.annotations or {}).get(name)
     if text is None:
         return None
-    path = f"metadata.annotations[{name}]"
     try:
-        value = msgspec.json.decode(text)
-        return msgspec.convert(strict.folded(value, kind), kind, dec_hook=v2.dec_hook)
-    except (msgspec.MsgspecError, QuantityError) as error:
-        raise AnnotationError(invalid(path, text, str(error))) from None
+        value = strict.folded(_or_zero(msgspec.json.decode(text), kind), kind)
+        return msgspec.convert(value, kind, dec_hook=v2.dec_hook)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _or_zero(value: Any, kind: Any) -> Any:
+    """What Go makes of null: an empty list, or a struct without any field."""
+    if value is not None:
+        return value
+    return [] if typing.get_origin(kind) is tuple else {}
 
 
 def write(value: Any) -> str:

@@ -31,8 +31,10 @@ class Behavior(_Wire, frozen=True):
     scale_down: ScalingRules | None = None
 
 
-def to_v2(behavior: Behavior) -> v2.HorizontalPodAutoscalerBehavior:
-    """The same rules under the names of the API."""
+def to_v2(behavior: Behavior | None) -> v2.HorizontalPodAutoscalerBehavior | None:
+    """The same rules under the names of the API; without rules for a direction there is no behavior at all."""
+    if behavior is None or behavior == Behavior():
+        return None
     return v2.HorizontalPodAutoscalerBehavior(_rules_to_v2(behavior.scale_up), _rules_to_v2(behavior.scale_down))
 
 

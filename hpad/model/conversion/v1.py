@@ -40,7 +40,7 @@ class HorizontalPodAutoscaler(flat.Wire, frozen=True):
 
 
 def from_v1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
-    """The HPA in autoscaling/v2; raises AnnotationError where an annotation cannot be read.
+    """The HPA in autoscaling/v2.
 
     The annotation's metrics come first, then the CPU goal of the spec; where neither is given, CPU at 80 %.
     """
@@ -54,7 +54,7 @@ def from_v1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
             min_replicas=hpa.spec.min_replicas,
             max_replicas=hpa.spec.max_replicas,
             metrics=metrics or (DEFAULT_METRIC,),
-            behavior=None if behavior is None else internal.to_v2(behavior),
+            behavior=internal.to_v2(behavior),
         ),
         status=_status_to_v2(hpa),
     )

@@ -39,7 +39,7 @@ class HorizontalPodAutoscaler(flat.Wire, frozen=True):
 
 
 def from_v2beta1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
-    """The HPA in autoscaling/v2; raises AnnotationError where the annotation of `behavior` cannot be read."""
+    """The HPA in autoscaling/v2."""
     behavior = annotations.read(hpa.metadata, annotations.BEHAVIOR, internal.Behavior)
     status, readings = hpa.status, hpa.status.current_metrics
     return v2.HorizontalPodAutoscaler(
@@ -49,7 +49,7 @@ def from_v2beta1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
             min_replicas=hpa.spec.min_replicas,
             max_replicas=hpa.spec.max_replicas,
             metrics=tuple(map(flat.to_v2, hpa.spec.metrics)),
-            behavior=None if behavior is None else internal.to_v2(behavior),
+            behavior=internal.to_v2(behavior),
         ),
         status=v2.HorizontalPodAutoscalerStatus(
             observed_generation=status.observed_generation,
