@@ -38,4 +38,4 @@ async def act(world: World, clock: Clock, permit: ownership.Permit, scale: Scale
                 found = f"somebody else has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
                 return settle.Outcome(attempts=tuple(attempts), error=f"{found}; the next reconcile decides anew")
     except errors.ApiError as error:
-        return settle.Outcome(attempts=tuple(attempts), error=error.message)
+        return settle.Outcome(attempts=tuple(attempts), error=error.message, unsure=error.passing)

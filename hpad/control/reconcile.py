@@ -155,7 +155,8 @@ class Reconciler:
         current: ownership.Current | None,
     ) -> _Turn:
         key = listed.metadata.key
-        held = self._about(listed, await self._store.recall(key))
+        recalled = await self._store.recall(key)
+        held = self._about(listed, recalled)
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
         scale, failure = await self._read_scale(hpa, slot)
         owed = resume.owed(held.begun, hpa.status, scale)
@@ -176,6 +177,7 @@ class Reconciler:
             stale=failure is not None and failure.stale,
             pods=pods,
             rivals=self.overlap.others(key, scale, pods),
+            set_by_other=self._set_by_other(hpa, recalled, scale),
             competitors=self._competing.of(hpa, writes_status=not self._in_memory),
             terms=told.terms,
             terms_flaw=told.flaw,
@@ -184,6 +186,13 @@ class Reconciler:
         if history is not held.history:
             view = msgspec.structs.replace(view, history=history)
         return _Turn(view, ownership.Permit(self._owner, listed, current), owed)
+
+    def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
+        """Whether another client is known to have set the target to zero."""
+        if scale is None or scale.spec.replicas:
+            return False
+        known = memory.uid == hpa.metadata.uid and resume.set_by_other(memory, _target(hpa), hpa.status)
+        return known or self._world.set_by_other(hpa.metadata.namespace, hpa.spec.scale_target_ref)
 
     async def _read_scale(
         self, hpa: HorizontalPodAutoscaler, slot: Slot
@@ -295,13 +304,14 @@ class Reconciler:
             moved = decision.scale_to is not None and outcome is not None and outcome.written
             left = decision.scale_to if moved else view.replicas
             owed = before.begun if moved else turn.owed  # until its status is written
-            begun = owed if writes else None
+            unsure = before.begun if outcome is not None and outcome.unsure else None  # the next turn will see
+            begun = unsure or (owed if writes else None)
             memory = msgspec.structs.replace(
                 memory, history=settlement.history, at=view.now, left=left, begun=begun, recalled=False
             )
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
-            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=None))
+            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=unsure))
         self._report_zero(view)
         self._competing.report(hpa.metadata.key, view.competitors, yields=self._ways.yields)
         known = before.last or Last(view.now, "")

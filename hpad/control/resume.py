@@ -49,6 +49,20 @@ def owed(begun: Begun | None, status: HorizontalPodAutoscalerStatus, scale: Scal
     return None if said is not None and due is not None and said >= due else begun
 
 
+def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerStatus) -> bool:
+    """Whether a target, which is at zero, was left with replicas by hpad, or hpad was scaling another `target`.
+
+    Not where an HPA controller has rescaled since: another replica of hpad, say, of which `memory` knows nothing.
+    """
+    if memory.at is None:
+        return False
+    left = 0 if carried_out(memory.begun, 0) else memory.left
+    if not left and memory.target in ("", target):
+        return False
+    margin = SKEW if memory.recalled else timedelta()
+    return status.last_scale_time is None or status.last_scale_time <= memory.at - margin
+
+
 def resumed(memory: Memory, view: View, gap: timedelta) -> History:
     """The history to decide with. `view` has the target's scale, and a history that is not looked at."""
     history = memory.history

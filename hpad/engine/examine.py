@@ -35,8 +35,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     since what is known of the cluster is too old, and `scale_error` says of what. `pods` are those that match the
     scale's selector, in the order they were listed; `rivals` the names of other HPAs of the namespace whose own
     selectors match any of them. `terms` are those of each metric beyond the API, () where there are none; `terms_flaw`
-    says what is wrong with how they were put. `competitors` are other writers of the target or of the HPA's
-    status; they do not change a decision.
+    says what is wrong with how they were put. `set_by_other`: a client that is no HPA controller is known to have set
+    the target's replicas since this HPA did. `competitors` are other writers of the target or of the HPA's status;
+    they do not change a decision.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -50,6 +51,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     rivals: tuple[str, ...] = ()
     terms: tuple[Terms, ...] = ()
     terms_flaw: str | None = None
+    set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
 
     @property
@@ -76,10 +78,25 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def woken_from_zero(self) -> bool:
         """Whether the target has no replicas because this HPA took them away: only then may it give some back."""
-        if not self.tunables.gates.HPAScaleToZero:
+        return self._marked_zero and not self.stale_zero
+
+    @property
+    def stale_zero(self) -> bool:
+        """Whether ScaledToZero is True and no longer says how the target came to its count (HPAOwnZeroOnly).
+
+        Each rescale of an HPA controller sets it, True where it took the last replica. So the count was set by another
+        client where there are replicas, or where the last reconcile found some and left some.
+        """
+        if not self._marked_zero or not self.tunables.gates.HPAOwnZeroOnly:
             return False
+        status = self.hpa.status
+        left = min(status.current_replicas, status.desired_replicas)
+        return self.replicas > 0 or left > 0 or self.set_by_other
+
+    @property
+    def _marked_zero(self) -> bool:
         held = conditions.find(self.hpa.status.conditions, conditions.SCALED_TO_ZERO)
-        return held is not None and held.status == conditions.TRUE
+        return self.tunables.gates.HPAScaleToZero and held is not None and held.status == conditions.TRUE
 
 
 class Halt(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from hpad.clock import Clock
-from hpad.kube import errors, paths, recorder, scale
+from hpad.kube import errors, managed, paths, recorder, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
@@ -158,6 +158,10 @@ class Cluster:
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         """The other writers of the HPA's target and status that are known of."""
         return self._competitors.of(hpa)
+
+    def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
+        """Whether a client that is no HPA controller set the target's replicas last; False where that is not known."""
+        return self._scales.owner(namespace, ref) not in ("", managed.OURS, managed.BUILT_IN)
 
     def staleness(self) -> dict[str, float]:
         """Seconds since each synced cache was last heard of, by resource (`deployments.apps`)."""

@@ -6,6 +6,8 @@ import msgspec
 
 OURS: Final = "hpad"
 """The manager that an API server notes for our writes: the user agent up to its first slash."""
+BUILT_IN: Final = "kube-controller-manager"
+"""The manager of the writes of the built-in HPA controller."""
 SCALE: Final = "scale"
 STATUS: Final = "status"
 _ABSENT: Final = msgspec.Raw(b"")

@@ -60,6 +60,12 @@ class Scales:
         target = cache.get(Key(namespace, ref.name))
         return None if target is None else from_target(target)
 
+    def owner(self, namespace: str, ref: CrossVersionObjectReference) -> str:
+        """The manager that set the replicas of a watched target last (see `managed`), "" where that is not known."""
+        cache = self._cache(ref)
+        target = None if cache is None else cache.get(Key(namespace, ref.name))
+        return "" if target is None else target.owner
+
     async def fresh(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         """The scale as the API server has it now; raises ApiError."""
         path = await self._path(namespace, ref)

@@ -75,6 +75,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             rivals=step.rivalling(others),
             terms=step.agreed,
             terms_flaw=step.terms_flaw,
+            set_by_other=step.set_by_other,
             competitors=step.competitors,
         )
         replayed = _reconcile(view, step, where)

@@ -26,6 +26,9 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HPAHugeProposals: bool = True
     """A proposal beyond an int32 is the largest int32 (original: for pods' metrics the most negative one, to min)."""
 
+    HPAOwnZeroOnly: bool = True
+    """A target is woken only if the HPA took it to zero and nothing has set it since (original: ScaledToZero stays True
+    when another client sets the count, so that a target which was then stopped by hand is started again)."""
     HPATargetHistory: bool = True
     """What is remembered of one target says nothing of another that the HPA is pointed at (original: it is kept)."""
 

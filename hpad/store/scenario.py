@@ -51,6 +51,7 @@ def step(done: Reconciled, *, new_spec: bool) -> dict[str, Any]:
         rivals=view.rivals,
         terms=view.terms,
         terms_flaw=view.terms_flaw,
+        set_by_other=view.set_by_other,
         competitors=view.competitors,
         withheld=None if done.outcome is None else done.outcome.withheld,
     )

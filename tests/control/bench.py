@@ -87,6 +87,7 @@ class World:
         self.selectors: dict[str, str] = {}
         self.unwatched: set[str] = set()
         self.reads: list[str] = []
+        self.set_by_hand: set[str] = set()
         self.writes: list[int] = []
         self.write_seconds = 0.0
         self.read_seconds: Iterator[float] = itertools.repeat(0.0)
@@ -113,6 +114,9 @@ class World:
 
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         return self.others
+
+    def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
+        return ref.name in self.set_by_hand
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         return None if ref.name in self.unwatched else self._scale(ref)

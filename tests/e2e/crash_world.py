@@ -71,6 +71,12 @@ class World:
     def record(self, hpa: Any, event: Any) -> None:
         self._pulse.moment()
 
+    def competitors(self, hpa: Any) -> tuple[Any, ...]:
+        return ()
+
+    def set_by_other(self, namespace: str, ref: Any) -> bool:
+        return False
+
     async def read_scale(self, namespace: str, ref: Any) -> Any:
         self._pulse.moment()
         if self.step.scale_error is not None:

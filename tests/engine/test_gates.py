@@ -68,6 +68,18 @@ def test_a_target_that_someone_else_set_to_zero_stays_there() -> None:
     assert web.condition("ScalingActive").reason == "ScalingDisabled"
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_target_that_somebody_started_and_stopped_again_stays_there_unless_the_original_is_wanted(ours: bool) -> None:
+    web = queue(low=0, gates=Gates(HPAScaleToZero=True, HPAOwnZeroOnly=ours))
+    web.reconcile(series(0), after=15)
+    web.replicas = 3
+    assert web.reconcile(series(25), after=15).scale_to is None, "three are just what is wanted"
+    assert web.condition("ScaledToZero").status == ("False" if ours else "True")
+    web.replicas = 0
+    assert web.reconcile(*([] if ours else [series(25)]), after=15).scale_to == (None if ours else 3)
+    assert web.condition("ScalingActive").reason == ("ScalingDisabled" if ours else "ValidMetricFound")
+
+
 def test_a_raised_minimum_wakes_what_this_hpa_put_to_sleep() -> None:
     web = queue(low=0, gates=Gates(HPAScaleToZero=True))
     web.reconcile(series(0), after=15)
@@ -145,6 +157,7 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPANegativeExternalSum=False,
         HPAZeroStatusReplicas=False,
         HPAHugeProposals=False,
+        HPAOwnZeroOnly=False,
         HPATargetHistory=False,
         HPAMinimumOfOne=False,
     )

@@ -38,12 +38,14 @@ SCALE_DOWN = "scale_down"
 class Outcome(msgspec.Struct, frozen=True):
     """What became of writing the scale: every count that was sent, and the last error.
 
-    Without an error the count was written, unless it was `withheld`: then nothing was sent.
+    Without an error the count was written, unless it was `withheld`: then nothing was sent. `unsure`: the error leaves
+    open whether the last count that was sent was written.
     """
 
     attempts: tuple[int, ...]
     error: str | None = None
     withheld: Withheld | None = None
+    unsure: bool = False
 
     @property
     def written(self) -> bool:
@@ -111,6 +113,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     draft.condition(
         ABLE_TO_SCALE, TRUE, "SucceededGetScale", "the HPA controller was able to get the target's current scale"
     )
+    _unmark_zero(view, draft)
     if isinstance(decision.verdict, Halt):
         return _halted(view, draft, decision, decision.verdict)
     for proposal in decision.proposals:
@@ -227,6 +230,13 @@ def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
         draft.condition(SCALED_TO_ZERO, TRUE, "ScaledToZero", message)
     else:
         message = "the HPA controller did not scale the workload to zero"
+        draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
+
+
+def _unmark_zero(view: View, draft: _Draft) -> None:
+    """Say that the target's count is another client's, so that zero replicas stay zero (HPAOwnZeroOnly)."""
+    if view.stale_zero:
+        message = "another client has set the replica count since the HPA controller scaled the workload to zero"
         draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
 
 

@@ -56,6 +56,7 @@ def encode_step(
     rivals: Sequence[str] = (),
     terms: Sequence[Terms] = (),
     terms_flaw: str | None = None,
+    set_by_other: bool = False,
     competitors: Sequence[Competitor] = (),
     withheld: Withheld | None = None,
 ) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def encode_step(
         "scaleUpdateErrors": list(scale_update_errors),
         "rivals": list(rivals),
         "terms": [_put(each) for each in terms],
+        "setByOther": set_by_other,
         "competitors": to_builtins(competitors),
         "withheld": to_builtins(withheld),
     }

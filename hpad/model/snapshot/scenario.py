@@ -93,6 +93,7 @@ class Step(_Lenient, frozen=True):
     answers: tuple[Reading, ...] | None = None
     terms: tuple[_Terms, ...] = ()
     terms_flaw: str | None = None
+    set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
     withheld: Withheld | None = None
 
