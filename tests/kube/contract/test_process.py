@@ -114,14 +114,14 @@ async def place(api: Api, tmp_path: Path) -> Place:
 
 
 @contextlib.asynccontextmanager
-async def hpad(place: Place, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process, ended with SIGTERM if it still runs."""
+async def hpad(place: Place, log: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process, ended with SIGTERM if it still runs; `more` flags beat those of all tests."""
     api = place.api
     where = (f"--kubeconfig={api.kubeconfig}", f"--namespace={api.namespace}", f"--config={place.config}")
     home = f"--leader-elect-resource-namespace={api.namespace}"
     with log.open("wb") as stderr:
         started = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hpad", "run", *where, home, *FLAGS),
+            *(sys.executable, "-m", "hpad", "run", *where, home, *FLAGS, *more),
             stderr=stderr,
             env={**os.environ, "PYTHONWARNINGS": "default"},
         )
