@@ -36,6 +36,9 @@ STREAM = trigger(
     "redis-streams",
     {"address": "redis.shop.svc:6379", "stream": "orders", "consumerGroup": "workers", "pendingEntriesCount": "7"},
 )
+METRICS_API = trigger(
+    "metrics-api", {"url": "http://api.shop:8080/stats", "valueLocation": "jobs.0.depth", "targetValue": "8"}
+)
 CPU = trigger("cpu", {"value": "60"}, metricType="Utilization")
 MEMORY = trigger("memory", {"value": "1Gi", "containerName": "app"}, metricType="AverageValue")
 CRON = trigger(
@@ -66,6 +69,12 @@ FULL = scaled(
     ),
     trigger("redis", REDIS["metadata"] | {"databaseIndex": "3", "enableTLS": "true", "passwordFromEnv": "P"}),
     trigger("redis-streams", STREAM["metadata"] | {"streamLength": "9", "hostFromEnv": "H", "unsafeSsl": "true"}),
+    trigger(
+        "metrics-api",
+        METRICS_API["metadata"]
+        | {"unsafeSsl": "true", "authMode": "apiKey", "method": "header", "format": "json"}
+        | {"keyParamName": "k", "activationTargetValue": "2", "aggregationType": "max"},
+    ),
     CPU,
     MEMORY,
     CRON,

@@ -14,6 +14,7 @@ from manifests.scaled_objects import (
     FULL,
     KAFKA,
     MEMORY,
+    METRICS_API,
     PROMETHEUS,
     RABBITMQ,
     REDIS,
@@ -32,7 +33,7 @@ from hpad.model import terms
 
 Path = tuple[str | int, ...]
 SHAPES = [
-    *(scaled(each) for each in (RABBITMQ, PROMETHEUS, REDIS, STREAM, CPU, MEMORY, CRON)),
+    *(scaled(each) for each in (RABBITMQ, PROMETHEUS, REDIS, STREAM, METRICS_API, CPU, MEMORY, CRON)),
     scaled(trigger("rabbitmq", {"hostFromEnv": "HOST", "queueName": "q"}, authenticationRef={"name": "a"})),
     scaled(trigger("rabbitmq", {"host": "amqp://u:p@r/v", "queueName": "q", "queueLength": "5"})),
     scaled(trigger("redis-streams", {"host": "r", "port": "7", "stream": "s", "streamLength": "4"})),
@@ -247,6 +248,27 @@ def test_two_lists_with_different_thresholds_of_activity_are_not_told_apart_and_
     active = trigger("redis", REDIS["metadata"] | {field: "3"})
     found = scaledobject.convert(scaled(active, REDIS))
     assert [note.field for note in found.notes if note.lost] == ["spec.triggers[1]"]
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [("jobs.0.depth", "jobs[0].depth"), ("0.depth", "[0].depth"), ("a-b.c_d", "a-b.c_d"), ("x", "x")],
+)
+def test_a_place_in_a_document_is_written_as_hpad_has_it(location: str, path: str) -> None:
+    found = scaledobject.convert(scaled(trigger("metrics-api", METRICS_API["metadata"] | {"valueLocation": location})))
+    [source] = configuration.document([found])["sources"].values()
+    assert source["metrics"] == {
+        "shop-worker-s0-metrics-api": {"url": "http://api.shop:8080/stats", "path": path},
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("format", "xml"), ("valueLocation", "jobs.#.depth"), ("valueLocation", "a|@count")]
+)
+def test_what_hpad_cannot_read_of_a_document_is_lost_with_its_trigger(field: str, value: str) -> None:
+    found = scaledobject.convert(scaled(trigger("metrics-api", METRICS_API["metadata"] | {field: value}), CRON))
+    assert [note.field for note in found.notes if note.lost] == [f"spec.triggers[0].metadata.{field}"]
+    assert [source.adapter for source in found.sources] == ["cron"]
 
 
 def test_the_default_of_keda_is_no_loss_and_another_value_is() -> None:

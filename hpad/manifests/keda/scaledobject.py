@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.manifests.keda import found as gathered
-from hpad.manifests.keda import meta, plain, prometheus, rabbitmq, redis
+from hpad.manifests.keda import meta, metrics_api, plain, prometheus, rabbitmq, redis
 from hpad.manifests.keda.fields import Fields, Wrong
 from hpad.manifests.keda.found import Found, Note, Source, Trigger
 from hpad.model import hpa as api
@@ -24,6 +24,7 @@ _TRIGGERS: Mapping[str, Callable[[Trigger, Found], None]] = {
     "prometheus": prometheus.convert,
     "redis": redis.lists,
     "redis-streams": redis.streams,
+    "metrics-api": metrics_api.convert,
     "cpu": plain.resource,
     "memory": plain.resource,
     "cron": plain.cron,
