@@ -15,6 +15,7 @@ from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
 from hpad.engine import decide, examine, settle
 from hpad.kube import errors
+from hpad.logs.episode import Episode
 from hpad.model import events
 from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
@@ -96,6 +97,7 @@ class Reconciler:
         self._zero_reported: set[Key] = set()
         self._jumps = jumps.Jumps()
         self._log = structlog.get_logger("hpad.reconcile")
+        self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
 
     def retune(self, ways: Ways, fallbacks: relief.Fallbacks | None) -> None:
         """Do it in other ways from the next reconcile on."""
@@ -345,8 +347,9 @@ class Reconciler:
             if error.not_found:  # deleted meanwhile: nobody is left to tell
                 return True
             self._record(hpa, events.Event(events.WARNING, "FailedUpdateStatus", error.message))
-            self._log.warning("status not written", hpa=str(hpa.metadata.key), error=error.message)
+            self._unwritten.struck(hpa=str(hpa.metadata.key), error=error.message)
             return False
+        self._unwritten.over()
         return True
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: events.Event) -> None:

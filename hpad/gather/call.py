@@ -9,6 +9,7 @@ from hpad.clock import Clock
 from hpad.gather import answers, steps
 from hpad.gather.limits import Limits
 from hpad.gather.redact import Redactor
+from hpad.logs.episode import Episode
 
 HOLDS_UP_SECONDS = 1.0
 """How long an adapter may keep everybody from being served."""
@@ -42,6 +43,8 @@ class Caller:
         self._limits = limits
         self._redact = redact
         self._abandoned: set[asyncio.Task[list[Answer]]] = set()
+        raised, ended = "the adapter raised an exception", "the adapter raises no exception any more"
+        self._raising = Episode(log, clock, raised, ended, level="error")
         self.retries = 0
 
     @property
@@ -90,6 +93,7 @@ class Caller:
         stepped = steps.Stepped(self._ask(queries), self._clock.monotonic)
         try:
             given = await stepped
+            self._raising.over()
             checked = answers.checked(self._name, queries, given, self._clock.now())
         except AdapterError as error:
             checked = [error] * len(queries)
@@ -112,7 +116,7 @@ class Caller:
             trace = trace.tb_next
         place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
         kind = type(error).__name__
-        self._log.error("the adapter raised an exception", source=self._name, exception=kind, at=place)
+        self._raising.struck(source=self._name, exception=kind, at=place)
         return AdapterError(f'source "{self._name}" failed with {kind}, a bug of its adapter', "bug")
 
     def _readable(self, answer: Answer) -> Answer:

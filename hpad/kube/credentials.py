@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 
 from hpad.clock import Clock
+from hpad.logs.episode import Episode
 
 T = TypeVar("T")
 _EARLY = timedelta(seconds=60)
@@ -67,6 +68,7 @@ class Identity:
         self._stale = False
         self._renewed = False
         self._reading: asyncio.Task[None] | None = None
+        self._failing: Episode | None = None
         self._log = structlog.get_logger("hpad.kube")
 
     async def headers(self, clock: Clock) -> Mapping[str, str]:
@@ -104,13 +106,16 @@ class Identity:
         return now - self._read_at
 
     async def _renew(self, read: Read, clock: Clock) -> None:
+        cannot, can = "credentials cannot be renewed", "credentials can be renewed again"
+        failing = self._failing = self._failing or Episode(self._log, clock, cannot, can)
         try:
             self._held = await aside(read)
         except ConfigError as error:
-            self._log.warning("credentials cannot be renewed", error=str(error))
+            failing.struck(error=str(error))
         except Exception as error:  # noqa: BLE001  # what it says may hold a secret; caches must not end for it
-            self._log.error("bug: credentials cannot be renewed", error=type(error).__name__)
+            failing.struck(error=f"bug: {type(error).__name__}")
         else:
+            failing.over()
             self._headers = _headers(self._held)
         self._stale = False
         self._renewed = True

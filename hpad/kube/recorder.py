@@ -10,6 +10,7 @@ import structlog
 
 from hpad.kube import correlate, errors, paths
 from hpad.kube.client import Client
+from hpad.logs.episode import Episode
 from hpad.model.events import Event
 from hpad.model.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
 from hpad.model.key import Key
@@ -40,8 +41,13 @@ class Recorder:
         self._filled = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
-        self._full = False
-        self._log = structlog.get_logger("hpad.kube", component=component)
+        log = structlog.get_logger("hpad.kube", component=component)
+        full = "too many events wait for the API server: new ones are dropped"
+        self._full = Episode(log, self._clock, full, "events are taken again")
+        self._refused = Episode(log, self._clock, "event refused", "events are written again")
+        self._bugs = Episode(
+            log, self._clock, "bug: an event cannot be written", "events can be written again", level="error"
+        )
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
         """Take an event about an HPA; where too many wait already it is dropped, as client-go drops it."""
@@ -51,9 +57,8 @@ class Recorder:
         """Take an event about any object."""
         if len(self._queue) >= _QUEUED:
             self.dropped += 1
-            self._say_full()
+            self._full.struck(waiting=_QUEUED)
             return
-        self._full = False
         self._queue.append(_Waiting(about, event, self._clock.now()))
         self._written.clear()
         self._filled.set()
@@ -61,12 +66,6 @@ class Recorder:
     def forget(self, hpa: HorizontalPodAutoscaler) -> None:
         """The HPA is gone: nothing more will be told of it, so no count of its events needs to be known."""
         self._correlator.forget(_about(hpa))
-
-    def _say_full(self) -> None:
-        """Once, until there is room again."""
-        if not self._full:
-            self._full = True
-            self._log.warning("too many events wait for the API server: new ones are dropped", waiting=_QUEUED)
 
     async def flush(self) -> None:
         """Wait until everything recorded so far has been written or given up."""
@@ -78,6 +77,7 @@ class Recorder:
             await self._filled.wait()
             while self._queue:
                 await self._try(self._queue.popleft())
+            self._full.over()  # only now: with room for one event it would begin again with the next
             self._filled.clear()
             self._written.set()
 
@@ -86,7 +86,7 @@ class Recorder:
             await self._handle(waiting)
         except Exception as error:  # noqa: BLE001  # one event must not end the caches
             self.dropped += 1
-            self._log.error("bug: an event cannot be written", error=repr(error), reason=waiting.event.reason)
+            self._bugs.struck(error=repr(error), reason=waiting.event.reason)
 
     async def _handle(self, waiting: _Waiting) -> None:
         event = waiting.event
@@ -97,10 +97,12 @@ class Recorder:
         for _ in range(_TRIES):
             try:
                 await self._write(verdict)
+                self._refused.over()
+                self._bugs.over()
                 return
             except errors.ApiError as error:
                 if error.status:  # an answer, whichever: others wait behind this event
-                    self._log.warning("event refused", error=str(error), reason=event.reason)
+                    self._refused.struck(error=str(error), reason=event.reason)
                     break
             await self._clock.sleep(_BETWEEN_S)
         self.dropped += 1

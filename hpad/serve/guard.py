@@ -5,7 +5,9 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
+from hpad.clock import Clock, SystemClock
 from hpad.kube import errors
+from hpad.logs.episode import Episode
 from hpad.serve import tokens
 from hpad.serve.review import Reviewer, Verdict
 
@@ -21,11 +23,15 @@ class Accepts(Protocol):
 class Guard:
     """`certificates`: a client certificate lets in (TLS has verified it, or refused the connection)."""
 
-    def __init__(self, *, certificates: bool, known: Accepts | None, reviewer: Reviewer | None) -> None:
+    def __init__(
+        self, *, certificates: bool, known: Accepts | None, reviewer: Reviewer | None, clock: Clock | None = None
+    ) -> None:
         self._certificates = certificates
         self._known = known
         self._reviewer = reviewer
-        self._log = structlog.get_logger("hpad.serve")
+        log = structlog.get_logger("hpad.serve")
+        unknown = "the cluster cannot say whose a token is"
+        self._unknown = Episode(log, clock or SystemClock(), unknown, "the cluster says whose tokens are again")
 
     @property
     def open(self) -> bool:
@@ -50,10 +56,12 @@ class Guard:
     async def _review(self, token: str, path: str) -> Verdict:
         assert self._reviewer is not None
         try:
-            return await self._reviewer.review(token, path)
+            verdict = await self._reviewer.review(token, path)
         except errors.ApiError as error:
-            self._log.warning("the cluster cannot say whose a token is", error=error.message)
+            self._unknown.struck(error=error.message)
             raise web.HTTPServiceUnavailable from None
+        self._unknown.over()
+        return verdict
 
 
 def _certified(request: web.Request) -> bool:

@@ -81,6 +81,7 @@ class Server:
             certificates=serving.client_ca is not None,
             known=self._tokens,
             reviewer=reviewer if serving.review else None,
+            clock=self._clock,
         )
         self._at_work = asyncio.Semaphore(limits.AT_WORK)
         self._local_names_only = False

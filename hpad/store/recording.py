@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock
+from hpad.logs.episode import Episode
 from hpad.model.history import History
 from hpad.model.hpa import HorizontalPodAutoscalerSpec
 from hpad.model.key import Key
@@ -71,6 +72,9 @@ class Journal:
         self._started = ""
         self._closing = False
         self._log = structlog.get_logger("hpad.record")
+        slow = "the disk is too slow: reconciles are not recorded"
+        self._slow = Episode(self._log, clock, slow, "all reconciles are recorded again")
+        self._failing = Episode(self._log, clock, "not recorded", "reconciles can be recorded again", level="error")
 
     async def start(self) -> None:
         """Raises RecordError."""
@@ -92,7 +96,7 @@ class Journal:
     def note(self, done: scenario.Reconciled) -> None:
         """Take a reconcile; never waits."""
         if len(self._queue) == _QUEUED:
-            self._log.warning("the disk is too slow: a reconcile is not recorded")
+            self._slow.struck(waiting=_QUEUED)
         self._queue.append(done)
         self._filled.set()
 
@@ -114,6 +118,7 @@ class Journal:
     async def _write(self) -> None:
         while self._queue or not self._closing:
             if not self._queue:
+                self._slow.over()
                 self._filled.clear()
                 await self._filled.wait()
                 continue
@@ -123,8 +128,9 @@ class Journal:
                 continue
             try:
                 await asyncio.to_thread(self._append, done)
+                self._failing.over()
             except (OSError, ValueError, RuntimeError) as error:  # no room, nothing JSON can say, no thread
-                self._log.error("not recorded", hpa=str(done.view.hpa.metadata.key), error=str(error))
+                self._failing.struck(hpa=str(done.view.hpa.metadata.key), error=str(error))
 
     def _append(self, done: scenario.Reconciled) -> None:
         """Runs in a thread, one call at a time."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+import structlog
 from kube.wire import failure, hangs, resets, says, until
 
 from hpad.kube.cluster import Cluster
@@ -183,3 +184,42 @@ async def test_of_too_many_the_newest_are_dropped(script, recorder):
     recorder.record(about("afterwards"), RESCALE)
     await recorder.flush()
     assert (json.loads(script.bodies[-1])["involvedObject"]["name"], recorder.dropped) == ("afterwards", 3)
+
+
+async def test_that_events_are_dropped_is_said_once_in_an_outage(script, recorder):
+    """While the server takes one now and then: each makes room for one, and those that come meanwhile are dropped."""
+    answering = asyncio.Semaphore(0)
+
+    async def late(request):
+        await answering.acquire()
+        return await says({}, 201)(request)
+
+    script.on("POST", PATH, late)
+    with structlog.testing.capture_logs() as logged:
+        for number in range(1_002):
+            recorder.record(about(f"h{number}"), RESCALE)
+        for turn in range(50):
+            taken = script.count(PATH)
+            answering.release()
+            await until(lambda taken=taken: script.count(PATH) > taken)
+            for number in range(3):
+                recorder.record(about(f"late-{turn}-{number}"), RESCALE)
+        dropped = recorder.dropped
+        for _ in range(2_000):
+            answering.release()
+        await asyncio.wait_for(recorder.flush(), 120)
+    assert dropped > 100
+    lines = [(line["event"], line.get("times")) for line in logged]
+    assert lines == [
+        ("too many events wait for the API server: new ones are dropped", None),
+        ("events are taken again", dropped),
+    ]
+
+
+async def test_that_events_are_refused_is_said_once(script, recorder):
+    script.on("POST", PATH, *[says(failure(403, "Forbidden", "no"), 403)] * 20, says({}, 201))
+    with structlog.testing.capture_logs() as logged:
+        for number in range(22):
+            recorder.record(about(f"h{number}"), RESCALE)
+        await recorder.flush()
+    assert [line["event"] for line in logged] == ["event refused", "events are written again"]

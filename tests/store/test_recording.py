@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import virtual
 
 from hpad.engine import decide, examine, settle
@@ -291,3 +292,44 @@ def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeyp
     assert created
     assert set(created) == {0o600}
     assert (tmp_path / "made" / "records").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        await journal.start()
+        write = journal._append
+        full = True
+
+        def append(done: scenario.Reconciled) -> None:
+            if full:
+                raise OSError(28, "No space left on device")
+            write(done)
+
+        monkeypatch.setattr(journal, "_append", append)
+        for each in life([queue(80)] * 30):
+            journal.note(each)
+        while len(journal):  # noqa: ASYNC110  # the state of the world
+            await asyncio.sleep(1)
+        full = False
+        journal.note(life([queue(80)])[0])
+        await journal.stop()
+
+    with structlog.testing.capture_logs() as logged:
+        virtual.run(main())
+    assert [line["event"] for line in logged] == ["not recorded", "reconciles can be recorded again"]
+
+
+def test_a_disk_that_is_too_slow_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_QUEUED", 5)
+
+    async def main() -> None:
+        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        await journal.start()
+        for each in life([queue(80)] * 30):
+            journal.note(each)
+        await journal.stop()
+
+    with structlog.testing.capture_logs() as logged:
+        virtual.run(main())
+    assert [line["event"] for line in logged] == ["the disk is too slow: reconciles are not recorded"]
