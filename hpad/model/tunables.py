@@ -32,6 +32,10 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HPATargetHistory: bool = True
     """What is remembered of one target says nothing of another that the HPA is pointed at (original: it is kept)."""
 
+    HPAMissingContainerIgnored: bool = True
+    """Pods without the container of a ContainerResource metric are left out, as the documentation of Kubernetes
+    promises (original: the metric fails while any pod lacks the container, so that none can be renamed)."""
+
     HPAMinimumOfOne: bool = True
     """Without HPAScaleToZero metrics never ask for less than one replica (original: minReplicas 0, which its API server
     refuses then, takes the target to zero, where nothing wakes it)."""

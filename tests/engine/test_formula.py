@@ -11,6 +11,7 @@ from hpad.model.meta import ObjectMeta
 from hpad.model.pod import ContainerRequests
 from hpad.model.quantity import Quantity
 from hpad.model.sample import AdapterError, Query
+from hpad.model.tunables import Gates
 from tests.engine.world import (
     Workload,
     container,
@@ -136,11 +137,52 @@ def test_scenario_18_a_sidecar_does_not_count() -> None:
 
 
 def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
-    web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
+    """As in the original."""
+    gates = Gates(HPAMissingContainerIgnored=False)
+    web = Workload(container("cpu", "application", averageUtilization=60), replicas=2, gates=gates)
     web.pods = [pod("web-0", containers=(requests("application", 100),)), pod("web-1")]
     decision = web.reconcile(used({"web-0": 120}))
     assert decision.undecided
     assert "container application not found in Pod web-1" in str(decision)
+
+
+@pytest.mark.parametrize(
+    ("of", "replicas", "percent", "desired"),
+    [
+        (1, 2, 120, 2),  # twice the goal in one of two: as much as two pods may use
+        (3, 4, 120, 6),  # 360 % in all, at 60 % a pod
+        (2, 8, 120, 8),  # enough for 4 pods, but where pods are too busy none goes
+        (2, 4, 30, 2),  # half the goal: half of all four
+        (2, 8, 48, 7),  # 80 % of the goal: 6.4 of all eight, never 80 % of the two alone
+        (2, 4, 60, 4),
+    ],
+)
+@pytest.mark.parametrize("kind", ["averageUtilization", "averageValue"])
+def test_pods_without_the_container_are_left_out(of: int, replicas: int, percent: int, desired: int, kind: str) -> None:
+    """Each pod that has the container requests 100m CPU of it, so that a percent is a milli-core."""
+    goal = {"averageUtilization": 60} if kind == "averageUtilization" else {"averageValue": "60m"}
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+    web = Workload(container("cpu", "application", **goal), replicas=replicas, behavior=behavior)
+    old = [pod(f"web-{n}", containers=(requests("former", 100),)) for n in range(of, replicas)]
+    web.pods = [*(pod(f"web-{n}", containers=(requests("application", 100),)) for n in range(of)), *old]
+    decision = web.reconcile(used([percent] * of), after=15)
+    assert decision.desired == desired
+    assert web.condition("ScalingActive").status == "True"
+
+
+def test_a_container_that_no_pod_has_is_named() -> None:
+    web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
+    decision = web.reconcile(used({}))
+    assert decision.undecided
+    assert "container application not found in any of 2 pods" in str(decision)
+
+
+def test_pods_that_are_gone_or_pending_stand_for_no_replica_whatever_containers_they_have() -> None:
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+    web = Workload(container("cpu", "application", averageUtilization=60), replicas=4, behavior=behavior)
+    running = [pod(f"web-{n}", containers=(requests("application", 100),)) for n in range(4)]
+    web.pods = [*running, pod("failed", phase="Failed"), pod("pending", phase="Pending"), pod("gone", deleted=True)]
+    assert web.reconcile(used([30] * 4), after=15).desired == 2
 
 
 def test_scenario_26_a_milli_quantity_is_a_thousandth() -> None:

@@ -159,6 +159,7 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPAHugeProposals=False,
         HPAOwnZeroOnly=False,
         HPATargetHistory=False,
+        HPAMissingContainerIgnored=False,
         HPAMinimumOfOne=False,
     )
 

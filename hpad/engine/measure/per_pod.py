@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import msgspec
+
 from hpad.engine.measure.group import Groups, group
 from hpad.engine.measure.requests import requests
 from hpad.engine.measure.usage import Unmeasurable, Usage
 from hpad.model.fixedwidth import MAX_INT64, int32, int64, quotient, truncated
 from hpad.model.goal import UTILIZATION, Goal
 from hpad.model.pod import Pod
-from hpad.model.sample import PodSample
+from hpad.model.sample import PodSample, PodValue
 from hpad.model.tunables import Tunables
 
 
@@ -17,7 +19,42 @@ def per_pod(goal: Goal, sample: PodSample, pods: Sequence[Pod], now: datetime, t
     """Usage of the pods that count; raises Unmeasurable where none does."""
     if not pods:
         raise Unmeasurable("no pods returned by selector while calculating replica count")
-    groups = group(pods, sample.values, goal.is_cpu, now, tunables)
+    values = sample.values
+    if not goal.query.container or not tunables.gates.HPAMissingContainerIgnored:
+        return _over(goal, values, pods, now, tunables)
+    having, lacking = _by_container(pods, goal.query.container)
+    if not having:
+        raise Unmeasurable(f"container {goal.query.container} not found in any of {len(pods)} pods")
+    left_out = {pod.name for pod in lacking}
+    known = {name: value for name, value in values.items() if name not in left_out}
+    usage = _over(goal, known, having, now, tunables)
+    return _beside(usage, len(group(lacking, {}, goal.is_cpu, now, tunables).missing))
+
+
+def _by_container(pods: Sequence[Pod], container: str) -> tuple[list[Pod], list[Pod]]:
+    """The pods that have the container, and those that lack it."""
+    having: list[Pod] = []
+    lacking: list[Pod] = []
+    for pod in pods:
+        (having if any(each.name == container for each in pod.containers) else lacking).append(pod)
+    return having, lacking
+
+
+def _beside(usage: Usage, others: int) -> Usage:
+    """The usage of some pods, beside as many running others that lack the container.
+
+    What those do cannot be told from the metric, as while a container is renamed. Growing, they count as idle, as pods
+    without a value do; shrinking, they are taken to be as busy as the rest: leaving them out removes none of them.
+    """
+    pods, cautious = usage.pods or 0, usage.cautious
+    if others and usage.ratio > 1.0:
+        cautious = quotient((usage.ratio if cautious is None else cautious) * pods, pods + others)
+    return msgspec.structs.replace(usage, cautious=cautious, pods=pods + others, missing=usage.missing + others)
+
+
+def _over(goal: Goal, values: Mapping[str, PodValue], pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
+    """Usage of these pods; raises Unmeasurable where none of them counts."""
+    groups = group(pods, values, goal.is_cpu, now, tunables)
     if not groups.counted:
         raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
     if goal.kind == UTILIZATION:
