@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hpad.lab.demo.chart import EIGHTHS
-from hpad.lab.demo.style import Style
 from hpad.model import amounts
 
 ROWS: Final = 8
@@ -16,7 +15,7 @@ _TICK: Final = 16
 _ONE_DAY: Final = timedelta(days=1)
 
 
-def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: int, style: Style) -> list[str]:
+def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: int) -> list[str]:
     """The lines of a graph at most `width` columns wide; `values`, in thousandths, are at equal distances in time.
 
     A column shows the highest value of its slice of time. No value at all gives no lines.
@@ -31,8 +30,8 @@ def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: i
     for row in reversed(range(ROWS)):
         cells = "".join(_cell(value, low, scale, row) for value in columns)
         top = amounts.rounded(low + scale * (row + 1) // ROWS)
-        lines.append(f"{top:>{MARGIN - 2}} ┤{style.bar(cells.rstrip())}")
-    return [*lines, *_axis(len(columns), begin, end, style)]
+        lines.append(f"{top:>{MARGIN - 2}} ┤{cells.rstrip()}")
+    return [*lines, *_axis(len(columns), begin, end)]
 
 
 def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
@@ -54,7 +53,7 @@ def _cell(value: int | None, low: int, scale: int, row: int) -> str:
     return EIGHTHS[min(8, max(1 if row == 0 else 0, eighths))]
 
 
-def _axis(columns: int, begin: datetime, end: datetime, style: Style) -> list[str]:
+def _axis(columns: int, begin: datetime, end: datetime) -> list[str]:
     """The axis with times, from the first to the last."""
     form = "%H:%M" if end - begin < _ONE_DAY else "%m-%d %H:%M"
     ticks = max(1, columns // _TICK)
@@ -68,4 +67,4 @@ def _axis(columns: int, begin: datetime, end: datetime, style: Style) -> list[st
     if columns - (ticks - 1) * columns // ticks >= 2 * len(last) + 1:
         numbers[columns - len(last) :] = last
     pad = " " * (MARGIN - 1)
-    return [style.dim(f"{pad}└{''.join(line)}"), style.dim(f"{pad} {''.join(numbers).rstrip()}")]
+    return [f"{pad}└{''.join(line)}", f"{pad} {''.join(numbers).rstrip()}"]

@@ -5,7 +5,6 @@ import asyncio
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -16,7 +15,6 @@ from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, parse_du
 from hpad.cli import graph, probe, question, terminal
 from hpad.cli.failure import Failure
 from hpad.gather import contexts, direct, fanout, registry
-from hpad.lab.demo.style import Style
 from hpad.model import amounts
 
 DESCRIPTION: Final = """\
@@ -78,7 +76,7 @@ async def run(told: settings.Settings, args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(_as_json(track), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_as_text(track, terminal.width() or _PIPED, Style.of(sys.stdout))))
+        terminal.show(_as_text(track, terminal.width() or _PIPED))
     return 1 if all(isinstance(answer, AdapterError) for answer in answers) else 0
 
 
@@ -160,7 +158,7 @@ def _moment(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _as_text(track: Track, width: int, style: Style) -> Iterator[str]:
+def _as_text(track: Track, width: int) -> Iterator[str]:
     yield from probe.heading(track.asked, track.query)
     begin, end = track.times[0], track.times[-1]
     yield f"time:       {_moment(begin)} to {_moment(end)}, every {track.step.total_seconds():g}s"
@@ -170,12 +168,11 @@ def _as_text(track: Track, width: int, style: Style) -> Iterator[str]:
         yield f"error:      at no time was there a value; at last: {errors[-1].message}"
         return
     yield ""
-    yield from graph.graph(values, begin, end, width, style)
+    yield from graph.graph(values, begin, end, width)
     yield ""
     yield from _table(track, values)
     if errors:
-        said = f"{graph.GAP} {len(errors)} of {len(values)} moments had no value, at last: {errors[-1].message}"
-        yield terminal.wrapped(said, 2)
+        yield f"{graph.GAP} {len(errors)} of {len(values)} moments had no value, at last: {errors[-1].message}"
 
 
 def _value(answer: Answer) -> int | None:

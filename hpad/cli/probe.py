@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hpad import clock as clocks
 from hpad import settings
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, Quantity
-from hpad.cli import question
+from hpad.cli import question, terminal
 from hpad.gather import contexts, direct, fanout, limits
 from hpad.model.key import Key
 
@@ -34,7 +34,7 @@ async def probe(told: settings.Settings, args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(_as_json(outcome), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_as_text(outcome)))
+        terminal.show(_as_text(outcome))
     return 1 if isinstance(outcome.answer, AdapterError) else 0
 
 

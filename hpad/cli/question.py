@@ -72,6 +72,8 @@ def check_route(gatherer: fanout.Gatherer, question: Question) -> None:
         return
     offers = {offer.source: offer for offer in gatherer.offers()}
     offer = offers[source]
+    if offer.problem is not None:
+        raise Failure(gatherer.problems()[source].message)
     if not offer.takes(query):
         others = chosen is not None and not offers[chosen].implicit
         elsewhere = f'; an HPA that names it gets it from source "{chosen}"' if others else ""

@@ -135,14 +135,15 @@ async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str,
 
 
 def _print_table(rows: Iterable[Mapping[str, Any]]) -> None:
-    """The last error comes last: it is as long as it is, but for a terminal, where each source has one line."""
+    """The last error comes last: it may take several lines of a terminal."""
     now = clock.SystemClock().now()
     cells: list[tuple[str, ...]] = [("NAME", "ADAPTER", "STATE", "LATENCY", "HIT-RATE", "ERROR-AGE", "LAST-ERROR")]
     cells += [_cells(row, now) for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
+    indent = sum(widths) + 2 * len(widths)
     for row in cells:
         padded = (text.ljust(width) for text, width in zip(row[:-1], widths, strict=True))
-        print(terminal.cut("  ".join((*padded, row[-1]))))
+        print(terminal.wrapped("  ".join((*padded, row[-1])), indent))
 
 
 def _cells(row: Mapping[str, Any], now: datetime) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable
 from typing import Final
 
 NARROWEST: Final = 40
@@ -14,19 +15,20 @@ def width() -> int | None:
 
 
 def wrapped(text: str, indent: int) -> str:
-    """One line, or on a terminal several, whose later ones begin under column `indent`. Words longer than a line stay
-    whole."""
+    """One line, or on a terminal several, whose later ones begin under column `indent` (4 where that leaves too
+    little). Words longer than a line stay whole."""
     columns = width()
     if columns is None or len(text) <= columns:
         return text
+    indent = indent if columns - indent >= NARROWEST // 2 else 4
     lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 
-def cut(text: str) -> str:
-    """The text, on a terminal cut to one line of it."""
-    columns = width()
-    return text if columns is None or len(text) <= columns else f"{text[: columns - 1]}…"
+def show(lines: Iterable[str]) -> None:
+    """Print lines of the form "label:     text", wrapped under the text; a query stays whole, to be copied."""
+    for line in lines:
+        print(line if line.startswith("query:") else wrapped(line, 12))
 
 
 def age(seconds: float) -> str:

@@ -178,3 +178,22 @@ def test_keys_with_dots_have_their_lines_too(tmp_path: Path, capsys: pytest.Capt
     file.write_text("sources:\n  a.b:\n    adapter: cron\n    metrics:\n      x.y: {start: '* * * * *'}\n")
     found = checked(capsys, file)
     assert sorted(message.rpartition("x.y.")[2] for message in found[5]) == ["end: is missing", "replicas: is missing"]
+
+
+def test_rules_that_stand_in_the_file_have_lines_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(
+        "sources:\n  prom:\n    adapter: prometheus\n    url: http://p:9090\n    rules:\n      rules:\n"
+        "      - seriesQuery: x\n      - seriesQuery: y\n        metricsQuery: sum(<<.Serie>>)\n"
+        "      externalRules:\n      - {seriesQuery: x, metricsQuery: 'sum(<<.Series>>'}\n"
+        "      resourceRules:\n        window: soon\n        cpu: {containerQuery: 'x)'}\n"
+    )
+    found = checked(capsys, file)
+    assert {line: said[0].partition(";")[0].partition(": write")[0] for line, said in found.items()} == {
+        8: 'sources: prom: rules.rules[1]: there is no variable .Serie (did you mean "Series"?)',
+        11: "sources: prom: rules.externalRules[0]: the brackets do not match: a ( is never closed",
+        13: "sources: prom: rules.resourceRules.window: 'soon' is not a duration",
+        14: "sources: prom: rules.resourceRules.cpu: the brackets do not match: a ) closes no (",
+    }

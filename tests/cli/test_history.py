@@ -9,7 +9,6 @@ import prometheus_lab
 import pytest
 
 from hpad.cli import graph, main, terminal
-from hpad.lab.demo.style import Style
 from hpad.lab.servers.prometheus import PrometheusServer
 
 METRICS = {"depth": {"query": 'sum(queue_depth{namespace="shop",<<.LabelMatchers>>}) by (<<.GroupBy>>)'}}
@@ -96,7 +95,7 @@ def test_what_cannot_be_shown(config: str, capsys: pytest.CaptureFixture[str], a
 
 
 def drawn(*values: int | None, width: int = 26, span: timedelta = timedelta(hours=1)) -> list[str]:
-    return graph.graph(values, BEGIN, BEGIN + span, width, Style())
+    return graph.graph(values, BEGIN, BEGIN + span, width)
 
 
 def test_a_gap_is_no_zero() -> None:

@@ -186,6 +186,11 @@ RABBIT = "adapter: rabbitmq, url: 'http://127.0.0.1:9'"
             'source "mq" answers no Pods metric "queue_messages"; it answers External: queue_messages, ',
         ),
         (
+            "prom: {adapter: prometheus, urll: x}",
+            ["prom", "depth"],
+            'source "prom" (adapter "prometheus"): urll: unknown',
+        ),
+        (
             f"orders-mq: {{{RABBIT}}}",
             ["order-mq", "queue_messages"],
             "there is no source 'order-mq' (did you mean \"orders-mq\"?); there are orders-mq, metrics-server",
@@ -234,11 +239,15 @@ def test_ages_are_those_of_kubectl(seconds, shown):
     assert terminal.age(seconds) == shown
 
 
-def test_a_line_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeypatch):
-    long = [{**ROWS[1], "lastError": "x" * 300}]
+def test_an_error_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeypatch):
+    error = " ".join(f"word{number}" for number in range(60))
+    long = [{**ROWS[1], "lastError": error}]
     monkeypatch.setattr(window, "ask", lambda args, path: long)
     assert main(["sources"]) == 1
-    assert "x" * 300 in capsys.readouterr().out
-    monkeypatch.setattr(terminal, "width", lambda: 80)
-    assert main(["sources"]) == 1
-    assert max(map(len, capsys.readouterr().out.splitlines())) == 80
+    assert error in capsys.readouterr().out
+    for width in (40, 80, 200):
+        monkeypatch.setattr(terminal, "width", lambda width=width: width)
+        assert main(["sources"]) == 1
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines()[1:])) <= width
+        assert error in " ".join(shown.split())

@@ -40,7 +40,7 @@ class Prometheus:
         self._pods = pods.Pods(context)
 
     @staticmethod
-    def flaws(settings: settings.Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    def flaws(settings: settings.Settings) -> Iterator[tuple[rules.Place, str]]:
         """What is wrong with the queries and the rules; reads `rules_file`, so it blocks."""
         yield from own.flaws(settings.metrics)
         field = "rules_file" if settings.rules_file else "rules"
@@ -48,8 +48,10 @@ class Prometheus:
             read = configuration.read(settings)
         except AdapterError as error:
             yield (field,), error.message.removeprefix(f"{field}: ")
-        else:
-            yield from (((field,), each) for each in rules.flaws(read, settings, settings.rules_file or "rules"))
+            return
+        file = settings.rules_file
+        for place, text in rules.flaws(read, settings, file or "rules"):
+            yield ((field,), f"{file}: {rules.written(place)}: {text}") if file else ((field, *place), text)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """One query to the server per rule and namespace where the rule allows it, else one per question."""

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -32,11 +32,15 @@ _Subject = tuple[str, str]
 """A resource in the singular, and its group."""
 
 
-class RulesError(AdapterError):
-    """One or more rules are wrong: `problems` is a sentence for each, which names it."""
+Place = tuple[str | int, ...]
+"""Where something stands in a configuration of rules: fields, and positions in lists."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems), "spec")
+
+class RulesError(AdapterError):
+    """One or more rules are wrong; `problems` holds the place of each and what is wrong there."""
+
+    def __init__(self, where: str, problems: Sequence[tuple[Place, str]]) -> None:
+        super().__init__("; ".join(f"{where}: {written(place)}: {text}" for place, text in problems), "spec")
         self.problems = tuple(problems)
 
 
@@ -63,12 +67,12 @@ class Rules:
         """Raises RulesError naming the rules that are wrong."""
         self._settings = settings
         self._where = where
-        self._problems: list[str] = []
+        self._problems: list[tuple[Place, str]] = []
         self._custom = self._all("rules", configuration.rules)
         self._external = self._all("externalRules", configuration.external_rules)
         self._resources = self._of_resources(configuration.resource_rules)
         if self._problems:
-            raise RulesError(self._problems)
+            raise RulesError(where, self._problems)
         self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
     def find(self, query: Query) -> tuple[Found, ...]:
@@ -105,10 +109,11 @@ class Rules:
     def _all(self, section: str, rules: Sequence[DiscoveryRule]) -> list[Rule]:
         made = []
         for index, rule in enumerate(rules):
+            place = f"{section}[{index}]"
             try:
-                made.append(self._rule(f"{section}[{index}]", rule))
+                made.append(self._rule(place, rule))
             except AdapterError as error:
-                self._problems.append(error.message)
+                self._problems.append(((section, index), error.message.removeprefix(f"{self._where}: {place}: ")))
         return made
 
     def _rule(self, place: str, rule: DiscoveryRule) -> Rule:
@@ -144,7 +149,7 @@ class Rules:
         try:
             span = parse_duration(rules.window)
         except ValueError as error:
-            self._problems.append(f"{self._where}: resourceRules: window: {error}")
+            self._problems.append((("resourceRules", "window"), str(error)))
             return compiled
         for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
             if rule.container_query:
@@ -153,28 +158,36 @@ class Rules:
                     recipe = self._recipe(place, rule.container_query, span)
                     compiled[name] = recipe, Labels(rule.resources), rule.container_label
                 except AdapterError as error:
-                    self._problems.append(error.message)
+                    self._problems.append((("resourceRules", name), error.message.removeprefix(f"{place}: ")))
                 except ValueError as error:
-                    self._problems.append(f"{place}: {error}")
+                    self._problems.append((("resourceRules", name), str(error)))
         return compiled
 
 
-def flaws(configuration: Configuration, settings: Settings, where: str) -> list[str]:
-    """What is wrong with the rules, a sentence for each flaw; what only a look at PromQL shows, too."""
+def written(place: Place) -> str:
+    """A place as people read it: rules[0]."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f": {step}" for step in place).removeprefix(": ")
+
+
+def flaws(configuration: Configuration, settings: Settings, where: str) -> Iterator[tuple[Place, str]]:
+    """What is wrong with the rules, place by place; what only a look at PromQL shows, too."""
     try:
         Rules(configuration, settings, where)
-        found = []
     except RulesError as error:
-        found = list(error.problems)
-    sections = (("rules", configuration.rules), ("externalRules", configuration.external_rules))
-    queries = [(f"{name}[{i}]", rule.metrics_query) for name, listed in sections for i, rule in enumerate(listed)]
-    resources = configuration.resource_rules or ResourceRules()
-    for name, rule in (("cpu", resources.cpu), ("memory", resources.memory)):
-        queries += [(f"resourceRules: {name}", rule.container_query)] if rule.container_query else []
-    for place, query in queries:
+        yield from error.problems
+    for place, query in _queries(configuration):
         if wrong := template.unbalanced(query):
-            found.append(f"{where}: {place}: {wrong}")
-    return found
+            yield place, wrong
+
+
+def _queries(configuration: Configuration) -> Iterator[tuple[Place, str]]:
+    for section, rules in (("rules", configuration.rules), ("externalRules", configuration.external_rules)):
+        for index, rule in enumerate(rules):
+            yield (section, index), rule.metrics_query
+    resources = configuration.resource_rules or ResourceRules()
+    for name, each in (("cpu", resources.cpu), ("memory", resources.memory)):
+        if each.container_query:
+            yield ("resourceRules", name), each.container_query
 
 
 def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Ask:
