@@ -60,11 +60,11 @@ class PodsApi:
         return json.dumps({"kind": "PodList", "items": items, "metadata": {}}).encode()
 
 
-def serve(**options: str) -> Iterator[PrometheusServer]:
-    """A server with the history, for a fixture."""
+def serve(written: str | None = None, **options: str) -> Iterator[PrometheusServer]:
+    """A server with this history, or that which ends at NOW, for a fixture."""
     if not PrometheusServer.installed():
         pytest.skip(ABSENT)
-    server = PrometheusServer(history=history(), **options)
+    server = PrometheusServer(history=history() if written is None else written, **options)
     asyncio.run(server.start())
     yield server
     asyncio.run(server.stop())
@@ -87,6 +87,20 @@ def history() -> str:
         # 100 at the newest, 99 a step before it, and so on.
         lines.append(f'windowed{{namespace="shop",pod="web-1"}} {100 - index} {NEWEST_OF_WINDOWED - index * STEP}')
     return "\n".join([*_by_time(lines), "# EOF", ""])
+
+
+def steady(**queues: int) -> str:
+    """Depths of queues that stay as they are, for whoever asks by the real clock: from now on for two hours.
+
+    NOW is when the tests were collected, which may be long ago when one of them begins.
+    """
+    now = int(time.time())
+    lines = [
+        f'queue_depth{{namespace="shop",queue="{queue}"}} {depth} {now + age}'
+        for queue, depth in queues.items()
+        for age in range(-120, 7200, 60)
+    ]
+    return "\n".join(["# TYPE queue_depth gauge", *lines, "# EOF", ""])
 
 
 def _gauges() -> list[str]:

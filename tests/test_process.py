@@ -193,6 +193,15 @@ class Manager:
                 found.append(self.socket.recv(4096).decode())
         return found
 
+    async def hears(self, *kinds: str) -> list[str]:
+        """All that is said until something of each of these kinds (`READY=`) was."""
+        found = self.heard()
+        async with asyncio.timeout(60):
+            while not all(any(each.startswith(kind) for each in found) for kind in kinds):
+                await asyncio.sleep(0.01)
+                found += self.heard()
+        return found
+
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[Manager]:
@@ -207,16 +216,14 @@ async def test_a_loop_that_hangs_feeds_no_watchdog(manager: Manager) -> None:
 
     notifier = process.Notifier(manager.environ)
     running = asyncio.create_task(notifier.run(SystemClock(), ready, lambda: "all\nis well " + "x" * 500))
-    await asyncio.sleep(0.2)
-    heard = manager.heard()
-    assert {"READY=1", "WATCHDOG=1"} < set(heard)
+    heard = await manager.hears("READY=1", "WATCHDOG=1", "STATUS=")
     (status,) = [line for line in heard if line.startswith("STATUS=")]
     assert status.startswith("STATUS=all is well x")
     assert len(status) < 250
+    manager.heard()
     time.sleep(0.3)  # noqa: ASYNC251  # the loop hangs
     assert manager.heard() == []
-    await asyncio.sleep(0.1)
-    assert "WATCHDOG=1" in manager.heard()
+    await manager.hears("WATCHDOG=1")
     running.cancel()
 
 
@@ -231,8 +238,9 @@ async def test_systemd_is_told_of_a_reload_once_ready(manager: Manager) -> None:
         """At once."""
 
     running = asyncio.create_task(process.Notifier.run(notifier, SystemClock(), ready))
-    await asyncio.sleep(0.02)
+    await manager.hears("READY=1")
     running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
     manager.heard()
     with notifier.reloading():
         (said,) = manager.heard()
@@ -248,21 +256,25 @@ async def test_systemd_is_told_of_a_reload_once_ready(manager: Manager) -> None:
 
 async def test_a_stall_is_logged_once_with_the_stack_and_counted() -> None:
     stalls: list[float] = []
-    with structlog.testing.capture_logs() as logs, process.StallDetector(stalls.append, limit=1.5):
-        await asyncio.sleep(2)
-        assert logs == []
-        time.sleep(4)  # noqa: ASYNC251  # this very line is to be found in the log
+    began, limit = time.monotonic(), 0.1
+    with structlog.testing.capture_logs() as logs, process.StallDetector(stalls.append, limit=limit):
+        while not any("this very line" in line.get("stack", "") for line in logs) and time.monotonic() < began + 60:
+            time.sleep(5 * limit)  # noqa: ASYNC251  # this very line is to be found in the log
+        hung = len(stalls)
         async with asyncio.timeout(60):
-            while not stalls:  # noqa: ASYNC110  # another thread tells
+            while len(stalls) == hung:  # noqa: ASYNC110  # another thread tells
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
-    stalled, turns = logs
-    assert stalled["event"] == "the event loop has stalled"
-    assert "this very line is to be found in the log" in stalled["stack"]
+    events = [line["event"] for line in logs]
+    assert events[:2] == ["the event loop has stalled", "the event loop turns again"]
+    assert sum("this very line" in line.get("stack", "") for line in logs) == 1
     assert __file__ not in linecache.cache, "the source of a stack is kept"
-    assert turns["event"] == "the event loop turns again"
-    (seconds,) = stalls
-    assert seconds > 0.7
+    assert limit < stalls[0] < time.monotonic() - began
+
+
+async def test_a_loop_that_turns_has_not_stalled() -> None:
+    with structlog.testing.capture_logs() as logs, process.StallDetector(lambda _: None, limit=60) as detector:
+        await asyncio.to_thread(detector._ask)
+    assert logs == []
 
 
 BURSTS = """

@@ -315,6 +315,7 @@ async def test_certificates_and_users_of_a_real_server(tmp_path: Path) -> None:
         "key": str(tmp_path / "client.key"),
         "username": "hpad",
         "password_file": str(tmp_path / "password"),
+        "query_timeout": "120s",
         "metrics": {"one": {"query": "vector(1)"}},
     }
     async with PrometheusServer(web_config=WEB_CONFIG.format(folder=tmp_path), tls=context) as server:

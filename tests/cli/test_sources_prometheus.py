@@ -20,7 +20,7 @@ METRICS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PrometheusServer]:
-    yield from prometheus_lab.serve()
+    yield from prometheus_lab.serve(prometheus_lab.steady(orders=80, mails=7))
 
 
 @pytest.fixture

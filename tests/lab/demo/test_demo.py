@@ -116,7 +116,7 @@ def test_consumers_are_scaled_by_the_depth_of_their_queue(demo: Demo):
     assert half["consumers"] == 16
     reading, goal = half["targetsAtScaleUp"].removesuffix(" (avg)").split("/")
     assert goal == "5"
-    depth = round(Quantity.parse(reading).milli * 3 / 1000)
+    depth = round(Quantity.parse(reading).milli() * 3 / 1000)
     assert 15 < depth <= 80  # 80 where the queue is looked at before a message is acknowledged
     assert half["rescales"][0]["from"] == 3
     assert half["rescales"][0]["to"] == -(-depth // 5)
