@@ -5,7 +5,9 @@ Everything that needs time takes a `Clock`; pure code gets `now` as an argument 
 
 import asyncio
 import time
+import uuid
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 
@@ -39,6 +41,25 @@ class Moment(NamedTuple):
 def monotonic_usec() -> int:
     """CLOCK_MONOTONIC in microseconds, as systemd wants to be told; a loop's own time is that of its last waking."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+
+
+def _read_boot() -> str:
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip().replace("-", "")
+    except (OSError, ValueError):
+        name = ""
+    return (name or uuid.uuid4().hex)[:16]
+
+
+_BOOT = _read_boot()
+
+
+def boot() -> str:
+    """Names this boot of this machine: monotonic times can be compared within it, also those of two processes.
+
+    Where the machine does not tell (only Linux does) each process has a name of its own.
+    """
+    return _BOOT
 
 
 class SystemClock:

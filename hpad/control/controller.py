@@ -12,6 +12,7 @@ from hpad.clock import Clock
 from hpad.control.observe import Observer
 from hpad.control.overdue import Overdue
 from hpad.control.ownership import EVERYTHING, Edited, NotOurs, Owner
+from hpad.control.planned import Plan, TooEarly
 from hpad.control.reconcile import Reconciler
 from hpad.control.slots import Slot, Slots
 from hpad.control.workqueue import DelayingQueue, ShutDown
@@ -27,6 +28,8 @@ _DEADLINE = 0.95
 _DRAIN = _DEADLINE - limits.PATIENCE
 """The part of the period in which those who wait for metrics at a time can be finished, once those have come: what the
 patience for metrics leaves of `_DEADLINE`."""
+_NOTHING = 1e-6
+"""Seconds in which no timer can be set: a sum of times is not exact."""
 _LEFT_OUT = 3
 """While load is shed, an HPA that was not scaled up the last time has one turn in so many periods and one more."""
 
@@ -248,8 +251,11 @@ class Controller:
             self._reconciler.overlap.refresh(hpa)
             return Ending.NOT_OURS
         self._ours.add(key)
-        if self._rest_of(key) > 0:
+        if self._rest_of(key) > _NOTHING:
             return Ending.RESTS
+        last = await self._reconciler.last(key)  # what has to be read first may take a while
+        if last is not None and not self._observer.rhythm.knows(key):
+            self._observer.rhythm.go_on(key, last)
         late, moment = self._observer.lateness(key), self._observer.moment(key)
         if late is not None:
             self._telemetry.late(late)
@@ -257,7 +263,12 @@ class Controller:
         try:
             async with asyncio.timeout(self._period * _DEADLINE):
                 current = functools.partial(self._source.get, key)
-                settlement = await self._reconciler.reconcile(hpa, slot, moment, current)
+                plan = Plan(self._observer.next(key), self._period)
+                settlement = await self._reconciler.reconcile(hpa, slot, moment, current, plan)
+        except TooEarly as early:
+            self._log.warning("a turn out of the plan waits: the state cannot be saved", hpa=str(key))
+            self._rests[key] = self._clock.monotonic() + early.seconds
+            return Ending.RESTS
         except TimeoutError:
             self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
             self._overdue.note(key, self._period)
@@ -266,9 +277,9 @@ class Controller:
         return Ending.SCALED if settlement.rescaled else Ending.DONE
 
     def _rest_of(self, key: Key) -> float:
-        """Seconds that the key has to rest yet."""
+        """Seconds that the key has to rest yet; 0 or next to it: none."""
         left = self._rests.get(key, 0.0) - self._clock.monotonic()
-        if left <= 0:
+        if left <= _NOTHING:
             self._rests.pop(key, None)
         return left
 

@@ -84,6 +84,7 @@ class Handover:
         (or cannot be); seconds at most."""
         lost, self._lost = self._lost, set()
         await self._controller.ended(lost, _PATIENCE)
+        self._store.seal(lost)
         await self._store.flush(lost)
 
     def stop(self) -> None:

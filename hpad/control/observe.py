@@ -83,6 +83,14 @@ class Observer:
         late = self.lateness(key)
         return None if late is None or late > _IN_TIME * self._period else self._rhythm.moment(key, self._due[key])
 
+    def next(self, key: Key) -> float:
+        """The planned moment after this one (monotonic): no regular turn comes earlier."""
+        return self._next(key, self._clock.monotonic())
+
+    @property
+    def rhythm(self) -> rhythm.Rhythm:
+        return self._rhythm
+
     def forget(self, key: Key) -> None:
         self._due.pop(key, None)
         self._rhythm.forget(key)

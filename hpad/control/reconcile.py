@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from hpad.clock import Clock, Moment
-from hpad.control import act, competing, jumps, narrate, ownership, relief, resume
+from hpad.control import act, competing, jumps, narrate, ownership, planned, relief, resume
 from hpad.control.claims import Claims
 from hpad.control.overlap import Overlap, selected
 from hpad.control.slots import Slot
@@ -26,6 +26,7 @@ from hpad.model.tunables import Tunables
 from hpad.model.writers import DRY_RUN, Withheld
 from hpad.store import scenario
 from hpad.store.memory import NOTHING, Begun, Last, Memory, Store
+from hpad.store.validity import Validity
 from hpad.telemetry import Telemetry
 
 Queries = Sequence[Query | AdapterError]
@@ -44,7 +45,8 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
 
     `patience` is how many seconds the metrics of one HPA may take; `dry_run`: decide, but write nothing anywhere.
     `yields`: leave a target alone that an HPA of the API server scales which is not hpad's.
-    `gap`: after so long without a reconcile, what was remembered before a restart is not the whole story any more.
+    `gap`: after so long without a reconcile, what was remembered before a restart is not the whole story any more,
+    even where no turn is missing from it.
     """
 
     tunables: Tunables
@@ -59,11 +61,13 @@ class _Turn(NamedTuple):
     """What one reconcile goes by.
 
     `owed` is an earlier rescale that no status tells of yet: `view.hpa` tells of it, and its status is to be written.
+    `validity` is that of the memory which the reconcile leaves.
     """
 
     view: examine.View
     permit: ownership.Permit
     owed: Begun | None
+    validity: Validity
 
 
 class Reconciler:
@@ -95,7 +99,6 @@ class Reconciler:
         self._fallbacks = fallbacks
         self._competing = competing.Competing(world, telemetry)
         self._zero_reported: set[Key] = set()
-        self._jumps = jumps.Jumps()
         self._log = structlog.get_logger("hpad.reconcile")
         self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
 
@@ -110,17 +113,23 @@ class Reconciler:
         slot: Slot,
         moment: Moment | None = None,
         current: ownership.Current | None = None,
+        plan: planned.Plan | None = None,
     ) -> settle.Settlement:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
-        The slot is lent out while metrics are waited for. `moment` is that of the turn, None: this one. `current` is
+        The slot is lent out while metrics or the store are waited for.
+        `moment` is that of the turn, None: this one. `current` is
         asked before each write whether the HPA is still `listed`, None: it is.
-        Returns what came out; what the cluster refuses is part of that. Raises, instead of writing, ownership.NotOurs
-        for an HPA that is not the owner's (any more), and ownership.Edited for one that has been edited, deleted or
-        made anew since: it is to be decided again. Anything else raised is a bug (or a cancellation).
+        Without a `plan` what is remembered is never taken as whole after a restart.
+        Returns what came out; what the cluster refuses is part of that. Raises planned.TooEarly before anything is
+        done. Raises, instead of writing, ownership.NotOurs for an HPA that is not the owner's (any more), and
+        ownership.Edited for one that has been edited, deleted or made anew since: it is to be decided again. Anything
+        else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
-        turn = await self._look(listed, slot, moment, current)
+        moment = moment or Moment.now(self._clock)
+        await planned.announce(self._store, listed.metadata.key, slot, moment)
+        turn = await self._look(listed, slot, moment, ownership.Permit(self._owner, listed, current), plan)
         view = turn.view
         queries = self._examine(view)
         answers, asking = await self._ask(view, queries, slot)
@@ -143,18 +152,22 @@ class Reconciler:
         self._store.forget(key)
         self.overlap.release(key)
         self._telemetry.forget(key)
-        self._jumps.forget(key)
         self._competing.forget(key)
         self._zero_reported.discard(key)
         if self._journal is not None:
             self._journal.forget(key)
 
+    async def last(self, key: Key) -> Moment | None:
+        """The moment of the HPA's last turn; None where there was none in this boot of the machine."""
+        return await planned.last(self._store, key, self._clock)
+
     async def _look(
         self,
         listed: HorizontalPodAutoscaler,
         slot: Slot,
-        moment: Moment | None,
-        current: ownership.Current | None,
+        moment: Moment,
+        permit: ownership.Permit,
+        plan: planned.Plan | None,
     ) -> _Turn:
         key = listed.metadata.key
         recalled = await self._store.recall(key)
@@ -167,8 +180,8 @@ class Reconciler:
             hpa = msgspec.structs.replace(hpa, status=owed.status)
         pods = self._pods(key.namespace, scale)
         told = relief.terms_of(hpa, self._fallbacks)
-        moment = moment or Moment.now(self._clock)
-        held = self._jumps.caught_up(key, held, moment)
+        unseen = resume.rescaled_since(recalled, hpa.status)
+        held = jumps.caught_up(held, moment)
         view = examine.View(
             hpa=hpa,
             now=moment.wall,
@@ -184,10 +197,10 @@ class Reconciler:
             terms=told.terms,
             terms_flaw=told.flaw,
         )
-        history = resume.resumed(held, view, self._ways.gap)
+        history = resume.resumed(held, view, self._ways.gap, unseen=unseen)
         if history is not held.history:
             view = msgspec.structs.replace(view, history=history)
-        return _Turn(view, ownership.Permit(self._owner, listed, current), owed)
+        return _Turn(view, permit, owed, planned.valid(moment, plan))
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
         """Whether another client is known to have set the target to zero."""
@@ -243,7 +256,7 @@ class Reconciler:
         withheld = self._withheld(view)
         if withheld is not None:
             return settle.Outcome(attempts=(), withheld=withheld)
-        await self._begin(view, decision, decision.scale_to)
+        await self._begin(turn, decision, decision.scale_to)
         return await act.act(self._world, self._clock, turn.permit, view.scale, decision.scale_to)
 
     def _withheld(self, view: examine.View) -> Withheld | None:
@@ -252,15 +265,17 @@ class Reconciler:
             return DRY_RUN
         return competing.yields_to(view.competitors) if self._ways.yields else None
 
-    async def _begin(self, view: examine.View, decision: decide.Decision, to: int) -> None:
+    async def _begin(self, turn: _Turn, decision: decide.Decision, to: int) -> None:
         """Have the rescale remembered before it is written (`store.lasting` says why)."""
+        view = turn.view
         done = settle.settle(view, decision, settle.Outcome((to,)))
         begun = Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status)
-        self._remember(view, decision, begun)
+        self._remember(turn, decision, begun)
         await self._store.secure(view.hpa.metadata.key)
 
-    def _remember(self, view: examine.View, decision: decide.Decision, begun: Begun | None) -> None:
+    def _remember(self, turn: _Turn, decision: decide.Decision, begun: Begun | None) -> None:
         """Put the recommendation of this reconcile, from which nothing has been written yet."""
+        view = turn.view
         memory = msgspec.structs.replace(
             self._memory(view.hpa),
             uid=view.hpa.metadata.uid,
@@ -270,6 +285,7 @@ class Reconciler:
             left=view.replicas,
             begun=begun,
             recalled=False,
+            validity=turn.validity,
         )
         self._store.put(view.hpa.metadata.key, memory)
 
@@ -279,7 +295,7 @@ class Reconciler:
         So it does in Kubernetes, which remembers it before it writes (horizontal.go: stabilizeRecommendation).
         """
         if turn.view.scale is not None and turn.permit.is_same:
-            self._remember(turn.view, decision, turn.owed)
+            self._remember(turn, decision, turn.owed)
         self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.view.hpa.metadata.key))
 
     async def _publish(
@@ -309,8 +325,16 @@ class Reconciler:
             unsure = before.begun if outcome is not None and outcome.unsure else None  # the next turn will see
             begun = unsure or (owed if writes else None)
             memory = msgspec.structs.replace(
-                memory, history=settlement.history, at=view.now, left=left, begun=begun, recalled=False
+                memory,
+                history=settlement.history,
+                at=view.now,
+                left=left,
+                begun=begun,
+                recalled=False,
+                validity=turn.validity,
             )
+        elif before.validity is not None and (before.whole or not before.recalled):
+            memory = msgspec.structs.replace(memory, validity=before.validity.prolonged(turn.validity))
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=unsure))

@@ -1,22 +1,28 @@
-"""What an HPA's memory is worth after a break in which nobody watched it.
+"""What an HPA's memory is worth after a break, in which turns may have been made that it does not know of.
 
-Every rule here errs to one side: a target is held longer than it would have been, never shorter. What is read from a
-store may be old (a write that failed), cut short in the middle of a rescale, or written by a clock that ran ahead.
+Every rule here errs to one side: a target is held longer than it would have been, never shorter, and grows no faster.
+What is read from a store may be old (a write that failed), cut short in the middle of a rescale, or written by a clock
+that ran ahead.
 
 - A rescale that was begun is looked for in the target's replica count: done, not done, or (another count) unknown. One
   that is unknown counts if it took pods away, which only makes the policies allow less of that.
-- After a gap of more than `gap`, or of more than half of it that no window of the HPA reaches across, or where another
-  count is found than was left, the recommendations say too little: the current count joins them, as it does for an HPA
-  that nothing is known of. In a process that went on meanwhile that takes a gap which leaves nothing in the window: its
-  target could not be read for so long.
-- Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation or shrinking
-  is taken to be of now, so that it neither counts for too little nor for ever; such a growth is dropped, since growth
-  lowers the floor of a scale-down. What single metrics said is dropped, too: of their age nothing is known.
+- Where turns may be missing (the memory is not `whole`, see `store.validity`), after a gap of more than `gap` (or of
+  more than half of it that no window of the HPA reaches across), or where another count is found than was left, the
+  recommendations say too little: the current count joins them, as it does for an HPA that nothing is known of, and
+  holds the target for whole windows; also where another client sets another count meanwhile. In a process that went on
+  meanwhile that takes a gap which leaves nothing in the window: its target could not be read for so long.
+- The difference between the count that was left and the one that is found may be a rescale or the write of another
+  client. It counts as an uncertain rescale: against more of the same, and not in favour of the opposite.
+- Where the HPA's status tells of a rescale that the memory does not know (nothing could be saved at that time), its
+  size and direction are unknown: policies allow as little as if the target had just come from 0, or from the maximum.
+- Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation is taken to
+  be of now, so that it neither counts for too little nor for ever; such a rescale is, too, and is uncertain. What
+  single metrics said is dropped: of its age nothing is known.
 """
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from itertools import repeat
 
 import msgspec
 
@@ -25,11 +31,15 @@ from hpad.model.history import History, Recommendation, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.target import Scale
 from hpad.store.memory import Begun, Memory
+from hpad.store.validity import SKEW
 
-Held = TypeVar("Held", Recommendation, Rescale)
 
-SKEW: Final = timedelta(minutes=1)
-"""Two machines' clocks may be so far apart, and one's may be set back by so much, without any harm."""
+def rescaled_since(memory: Memory, status: HorizontalPodAutoscalerStatus) -> bool:
+    """Whether the HPA's status tells of a rescale that was made after what the memory of an earlier process tells."""
+    last = status.last_scale_time
+    if last is None or memory.whole or not (memory.recalled or memory.at is None):
+        return False
+    return memory.at is None or last > memory.at
 
 
 def carried_out(begun: Begun | None, current: int) -> bool:
@@ -63,8 +73,9 @@ def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerSta
     return status.last_scale_time is None or status.last_scale_time <= memory.at - margin
 
 
-def resumed(memory: Memory, view: View, gap: timedelta) -> History:
-    """The history to decide with. `view` has the target's scale, and a history that is not looked at."""
+def resumed(memory: Memory, view: View, gap: timedelta, *, unseen: bool = False) -> History:
+    """The history to decide with. `view` has the target's scale, and a history that is not looked at; `unseen`: there
+    was a rescale that the memory does not know of."""
     history = memory.history
     if view.scale is None:
         return history
@@ -76,7 +87,7 @@ def resumed(memory: Memory, view: View, gap: timedelta) -> History:
         history = clamped(history, view.now)
     if _is_interrupted(memory, view, gap) or (memory.recalled and expected not in (None, current)):
         history = _bridged(history, view.now, current, expected)
-    return history
+    return _suspecting(history, view, memory.at is None) if unseen else history
 
 
 def clamped(history: History, now: datetime) -> History:
@@ -84,14 +95,18 @@ def clamped(history: History, now: datetime) -> History:
     return msgspec.structs.replace(
         history,
         recommendations=tuple(_not_after(now, history.recommendations)),
-        scale_ups=tuple(held for held in history.scale_ups if held.timestamp <= now + SKEW),
-        scale_downs=tuple(_not_after(now, history.scale_downs)),
+        scale_ups=tuple(map(_doubted, history.scale_ups, repeat(now))),
+        scale_downs=tuple(map(_doubted, history.scale_downs, repeat(now))),
         heard=(),
     )
 
 
-def _not_after(now: datetime, past: Iterable[Held]) -> Iterable[Held]:
+def _not_after(now: datetime, past: Iterable[Recommendation]) -> Iterable[Recommendation]:
     return (msgspec.structs.replace(held, timestamp=min(held.timestamp, now)) for held in past)
+
+
+def _doubted(held: Rescale, now: datetime) -> Rescale:
+    return msgspec.structs.replace(held, timestamp=now, uncertain=True) if held.timestamp > now else held
 
 
 def _ended(history: History, begun: Begun, current: int) -> History:
@@ -104,7 +119,7 @@ def _ended(history: History, begun: Begun, current: int) -> History:
 
 def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
     """Whether reconciles are missing that would have said something about the time that counts."""
-    if memory.at is None or not memory.history.recommendations:
+    if memory.at is None or not memory.history.recommendations or (memory.recalled and not memory.whole):
         return memory.recalled
     behavior = view.intent.behavior
     window = view.tunables.downscale_stabilization
@@ -115,9 +130,25 @@ def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
 
 
 def _bridged(history: History, now: datetime, current: int, expected: int | None) -> History:
-    """With the current count as a recommendation, and with pods that went unseen as a scale-down."""
-    downs = history.scale_downs
-    if expected is not None and current < expected:
-        downs = (*downs, Rescale(now, expected - current))
-    past = (*history.recommendations, Recommendation(now, current))
-    return msgspec.structs.replace(history, recommendations=past, scale_downs=downs)
+    """With the current count as a recommendation, and with what changed unseen as an uncertain rescale."""
+    past = (*history.recommendations, Recommendation(now, current, uncertain=True))
+    history = msgspec.structs.replace(history, recommendations=past)
+    if expected is None or current == expected:
+        return history
+    change = Rescale(now, abs(current - expected), uncertain=True)
+    if current < expected:
+        return msgspec.structs.replace(history, scale_downs=(*history.scale_downs, change))
+    return msgspec.structs.replace(history, scale_ups=(*history.scale_ups, change))
+
+
+def _suspecting(history: History, view: View, forgotten: bool) -> History:
+    """With a rescale of unknown size, up as well as down; of unknown time, or of the status' where all is forgotten."""
+    behavior, at = view.intent.behavior, view.now
+    if behavior is None:
+        return history
+    if forgotten and view.hpa.status.last_scale_time is not None:
+        at = min(at, view.hpa.status.last_scale_time)
+    up = Rescale(at, view.replicas, uncertain=True)
+    down = Rescale(at, max(0, view.intent.max_replicas - view.replicas), uncertain=True)
+    ups, downs = (*history.scale_ups, up), (*history.scale_downs, down)
+    return msgspec.structs.replace(history, scale_ups=ups, scale_downs=downs)

@@ -38,5 +38,13 @@ class Rhythm:
         self._last[key] = moment = Moment(at, due)
         return moment
 
+    def knows(self, key: Key) -> bool:
+        """Whether there has been a planned moment, here or in an earlier process."""
+        return key in self._last
+
+    def go_on(self, key: Key, last: Moment) -> None:
+        """Let moments follow that of an earlier process, which kept to the same plan."""
+        self._last[key] = last
+
     def forget(self, key: Key) -> None:
         self._last.pop(key, None)

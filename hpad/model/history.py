@@ -1,6 +1,7 @@
 """What is remembered of one HPA from decision to decision."""
 
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -8,22 +9,35 @@ from hpad.model.moment import Moment
 
 
 class Recommendation(msgspec.Struct, frozen=True, gc=False):
-    """A replica count that was wanted before stabilization, and when."""
+    """A replica count that was wanted before stabilization, and when.
+
+    `uncertain` marks one that may hide others, which were lost: it stands for whatever count the target has.
+    """
 
     timestamp: Moment
     replicas: int
+    uncertain: bool = False
+
+    def standing_for(self, current: int) -> "Recommendation":
+        """What it says of a target with so many replicas."""
+        return Recommendation(self.timestamp, current) if self.uncertain else self
 
 
 class Rescale(msgspec.Struct, frozen=True, gc=False):
     """A change of the replica count that was written: how many pods, always positive, and when.
 
     `outdated` marks one that was older than every policy's period when a later change was remembered: its place is
-    taken by the next change, even if a policy has become longer since.
+    taken by the next change, even if a policy has become longer since. `uncertain` marks one that nothing proves: it
+    holds further changes in its own direction back, but allows none in the other.
     """
 
     timestamp: Moment
     change: int
     outdated: bool = False
+    uncertain: bool = False
+
+
+Dated = TypeVar("Dated", Recommendation, Rescale)
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -39,6 +53,11 @@ class Heard(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 NEVER_HEARD = Heard("")
+
+
+def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
+    """The same recommendations or rescales, so much later."""
+    return tuple(msgspec.structs.replace(held, timestamp=held.timestamp + by) for held in past)
 
 
 class History(msgspec.Struct, frozen=True):
@@ -58,13 +77,12 @@ class History(msgspec.Struct, frozen=True):
 
     def shifted(self, by: timedelta) -> "History":
         """The same history, so much later."""
-        moved = msgspec.structs.replace
         return History(
-            tuple(moved(held, timestamp=held.timestamp + by) for held in self.recommendations),
-            tuple(moved(held, timestamp=held.timestamp + by) for held in self.scale_ups),
-            tuple(moved(held, timestamp=held.timestamp + by) for held in self.scale_downs),
+            shifted(self.recommendations, by),
+            shifted(self.scale_ups, by),
+            shifted(self.scale_downs, by),
             tuple(
-                moved(
+                msgspec.structs.replace(
                     held,
                     failing_since=None if held.failing_since is None else held.failing_since + by,
                     good_at=None if held.good_at is None else held.good_at + by,

@@ -13,7 +13,8 @@ before the save, it is the same as between. What can be lost is what came since 
 write: one recommendation an HPA, as if one tick's metrics had failed.
 
 Where a shelf can't be written to, decisions go on, each rescale after one attempt to save. A later start then finds
-records with a gap behind them; `control.resume` takes care that those only ever hold a target longer.
+records with a gap behind them: `validity` tells them from others, and `control.resume` takes care that they only ever
+hold a target longer.
 """
 
 import asyncio
@@ -24,11 +25,11 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from hpad.clock import Clock
+from hpad.clock import Clock, Moment
 from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memories import Memories
-from hpad.store.memory import NOTHING, Memory
+from hpad.store.memory import NOTHING, Memory, judged
 from hpad.telemetry import Telemetry
 
 GRACE = timedelta(hours=1)
@@ -157,12 +158,17 @@ class Lasting:
             await self._loaded.wait()
         return self.get(key)
 
-    async def secure(self, key: Key) -> None:
+    async def secure(self, key: Key) -> bool:
         waiting = self._urgent.setdefault(key, asyncio.get_running_loop().create_future())
         self._wanted.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await asyncio.shield(waiting)
+        return waiting.done() and key not in self._changed and self._owns(key)
+
+    def seal(self, keys: Collection[Key]) -> None:
+        now = Moment.now(self._clock)
+        self._changed.update([key for key in keys if self._memories.seal(key, now)])
 
     async def flush(self, keys: Collection[Key]) -> None:
         """A save in flight is waited for as well: saves come one after the other, and the next one answers."""
@@ -206,7 +212,8 @@ class Lasting:
             await self._clock.sleep(began + self._pace.tick - self._clock.monotonic())
 
     async def stop(self) -> None:
-        """Save what is left, and close the shelf; call it when `run` has ended."""
+        """Save what is left, and close the shelf; call it when `run` and all turns have ended."""
+        self.seal(tuple(self._memories))
         await self._save(everything=True)
         await self._shelf.close()
 
@@ -238,24 +245,36 @@ class Lasting:
     def _take(self, rows: list[tuple[Key, bytes]]) -> set[Key]:
         """Take over what is newer than what we hold of those who are stale; the keys of the records that can't be
         read."""
-        damaged = set()
-        for key in self._memories:
+        for key in tuple(self._memories):
             if self._stale is None or key in self._stale:
-                self._memories.recall(key)
+                self._memories.doubt(key)
+        found, damaged = self._read(rows)
+        for key, memory in found.items():
+            held = self._memories.get(key)
+            if held is None or held.at is None or (memory.at is not None and memory.at >= held.at):
+                self._memories.put(key, memory)
+                self._changed.discard(key)
+        return damaged
+
+    def _read(self, rows: list[tuple[Key, bytes]]) -> tuple[dict[Key, Memory], set[Key]]:
+        """The newest memory of each key of which the shelf may know more than we do, and the keys of the records that
+        can't be read."""
+        now = Moment.now(self._clock)
+        found: dict[Key, Memory] = {}
+        damaged = set()
         for key, data in rows:
             if self._stale is not None and key not in self._stale:
                 continue
             try:
-                found = record.decode(key, data)
+                memory = judged(record.decode(key, data), now)
             except record.Undecodable as error:
                 damaged.add(key)
                 self._telemetry.store_failed("decode")
                 self._log.error("a record is damaged: its HPA counts as new", hpa=str(key), error=str(error))
                 continue
-            if _newer(found, self._memories.get(key)):
-                self._memories.put(key, found)
-                self._changed.discard(key)
-        return damaged
+            if key not in found or _newer(memory, found[key]):
+                found[key] = memory
+        return found, damaged
 
     async def _save(self, *, everything: bool) -> None:
         """One write a group: of all groups, or of those with something urgent in them. They are saved some at a time;
@@ -356,7 +375,8 @@ def _tell(waiting: Collection[asyncio.Future[None]]) -> None:
             future.set_result(None)
 
 
-def _newer(found: Memory, held: Memory | None) -> bool:
-    if held is None or held.at is None:
-        return True
-    return found.at is not None and found.at > held.at
+def _newer(found: Memory, other: Memory) -> bool:
+    """Which of two copies to believe; of one and the same turn the one that promises less."""
+    if found.at is None or other.at is None:
+        return other.at is None
+    return found.at > other.at or (found.at == other.at and not found.whole)

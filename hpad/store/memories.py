@@ -6,9 +6,10 @@ back is given the memory anew, at the cost of reading a record: what a restart w
 
 from collections.abc import Iterator
 
+from hpad.clock import Moment
 from hpad.model.key import Key
 from hpad.store import record
-from hpad.store.memory import Memory, recalled
+from hpad.store.memory import Memory, doubted, recalled, sealed
 
 
 class Memories:
@@ -50,6 +51,20 @@ class Memories:
         held = self._open.get(key)
         if held is not None:  # one that was packed is so anyway
             self._open[key] = recalled(held)
+
+    def doubt(self, key: Key) -> None:
+        """Another process may have made turns: the memory is one that is `doubted` now; fine if there is none."""
+        held = self.get(key)
+        if held is not None:
+            self.put(key, doubted(held))
+
+    def seal(self, key: Key, now: Moment) -> bool:
+        """Note that no further turn is made for the HPA; whether that changed anything."""
+        held = self._open.get(key)
+        if held is None:
+            return False
+        self._open[key] = closed = sealed(held, now)
+        return closed is not held
 
     def is_packed(self, key: Key) -> bool:
         return key in self._packed

@@ -6,9 +6,11 @@ from typing import Protocol
 
 import msgspec
 
+from hpad.clock import Moment
 from hpad.model.history import EMPTY, History, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
+from hpad.store.validity import Validity
 
 
 class StoreError(Exception):
@@ -49,7 +51,8 @@ class Memory(msgspec.Struct, frozen=True):
     `status` is the status of an HPA that has no API object to keep it in. `at` is when the HPA was last reconciled and
     `left` how many replicas its target was set to then (None: unknown). `begun` is there while a rescale is being
     written, and for good where the process ended in the middle of it. `recalled`: nothing was added since it was read
-    from where it survives, or since the HPA was gone or another's.
+    from where it survives, or since the HPA was gone or another's; `whole`: no turn can be missing from such a one.
+    `validity` says for how long it is the whole story.
     """
 
     uid: str = ""
@@ -61,14 +64,40 @@ class Memory(msgspec.Struct, frozen=True):
     begun: Begun | None = None
     recalled: bool = False
     target: str = ""
+    whole: bool = False
+    validity: Validity | None = None
+
+    def validity_left(self, now: Moment) -> float:
+        """For how many seconds it is valid yet; 0 or less: not any more."""
+        return 0.0 if self.validity is None or self.at is None else self.validity.left(self.at, now)
 
 
 NOTHING = Memory()
 
 
 def recalled(memory: Memory) -> Memory:
-    """The memory after a time in which nobody added to it."""
-    return msgspec.structs.replace(memory, recalled=True)
+    """The memory after a time in which nothing was added to it."""
+    return msgspec.structs.replace(memory, recalled=True, whole=False)
+
+
+def doubted(memory: Memory) -> Memory:
+    """The memory after a time in which another process may have made turns."""
+    spent = None if memory.validity is None else memory.validity.spent()
+    return msgspec.structs.replace(recalled(memory), validity=spent)
+
+
+def judged(memory: Memory, now: Moment) -> Memory:
+    """A memory that is `recalled`, with whether it is `whole` by this moment; it stays so."""
+    valid = memory.validity is not None and memory.at is not None and memory.validity.is_whole(memory.at, now)
+    return msgspec.structs.replace(memory, whole=True) if valid and memory.recalled else memory
+
+
+def sealed(memory: Memory, now: Moment) -> Memory:
+    """The memory of an HPA for which this process makes no further turn; unchanged where that cannot be said of it."""
+    if memory.validity is None or memory.at is None or memory.recalled:
+        return memory
+    closed = memory.validity.sealed(memory.at, now)
+    return memory if closed == memory.validity else msgspec.structs.replace(memory, validity=closed)
 
 
 class Store(Protocol):
@@ -92,8 +121,15 @@ class Store(Protocol):
         """As `get`, but waits until what outlived an earlier process has been read."""
         ...
 
-    async def secure(self, key: Key) -> None:
-        """Wait until what was put last survives the process, or can't be made to; takes seconds at most."""
+    async def secure(self, key: Key) -> bool:
+        """Wait until what was put last survives the process, or can't be made to; takes seconds at most.
+
+        False where it can't; True as well where nothing put in this store ever survives.
+        """
+        ...
+
+    def seal(self, keys: Collection[Key]) -> None:
+        """No further turn is made here for these HPAs: what is remembered of them is whole for the next process."""
         ...
 
 
@@ -117,7 +153,7 @@ class InMemory:
 
     def refresh(self, keys: Collection[Key] | None = None) -> None:
         for key in self._memories if keys is None else self._memories.keys() & set(keys):
-            self._memories[key] = recalled(self._memories[key])
+            self._memories[key] = doubted(self._memories[key])
 
     async def flush(self, keys: Collection[Key]) -> None:
         """There is nothing it could survive in."""
@@ -125,5 +161,9 @@ class InMemory:
     async def recall(self, key: Key) -> Memory:
         return self.get(key)
 
-    async def secure(self, key: Key) -> None:
+    async def secure(self, key: Key) -> bool:
+        """There is nothing it could survive in, and so nothing that could be taken for more than it is."""
+        return True
+
+    def seal(self, keys: Collection[Key]) -> None:
         """There is nothing it could survive in."""

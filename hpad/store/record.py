@@ -23,6 +23,7 @@ from hpad.model.history import Heard, History, Recommendation, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.store.memory import Begun, Memory
+from hpad.store.validity import Validity
 
 FORMAT: Final = 1
 MOST: Final = 1024
@@ -43,7 +44,10 @@ class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 
 
 class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Flat lists: recommendations are [time, replicas, ...], rescales [time, change, outdated, ...]."""
+    """Flat lists: recommendations are [time, replicas, ...], rescales [time, change, marks, ...].
+
+    An uncertain recommendation has its count inverted (~). The marks are the sum of 1 (outdated) and 2 (uncertain).
+    """
 
     namespace: str
     name: str
@@ -57,6 +61,7 @@ class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     begun: _Begun | None
     heard: tuple[Heard, ...]
     target: str = ""
+    validity: Validity | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=hpas.enc_hook)
@@ -79,6 +84,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         begun=None if begun is None else _begun(begun),
         heard=history.heard,
         target=memory.target,
+        validity=memory.validity,
     )
     body = _ENCODER.encode(wire)
     return bytes((FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
@@ -116,6 +122,7 @@ def _memory(wire: _Wire) -> Memory:
         begun=None if wire.begun is None else _begun_of(wire.begun),
         recalled=True,
         target=wire.target,
+        validity=wire.validity,
     )
 
 
@@ -133,7 +140,7 @@ def _recommendations(past: tuple[Recommendation, ...]) -> list[int]:
     before = 0
     for held in _recent(past):
         at = _micros(held.timestamp)
-        flat += (at - before, held.replicas)
+        flat += (at - before, ~held.replicas if held.uncertain else held.replicas)
         before = at
     return flat
 
@@ -143,17 +150,20 @@ def _rescales(past: Sequence[Rescale]) -> list[int]:
     before = 0
     for held in past:
         at = _micros(held.timestamp)
-        flat += (at - before, held.change, int(held.outdated))
+        flat += (at - before, held.change, held.outdated + 2 * held.uncertain)
         before = at
     return flat
 
 
 def _recommendations_of(flat: list[int]) -> tuple[Recommendation, ...]:
-    return tuple(map(Recommendation, _times(flat, 2), flat[1::2]))
+    counts = [count if count >= 0 else ~count for count in flat[1::2]]
+    return tuple(map(Recommendation, _times(flat, 2), counts, (count < 0 for count in flat[1::2])))
 
 
 def _rescales_of(flat: list[int]) -> tuple[Rescale, ...]:
-    return tuple(map(Rescale, _times(flat, 3), flat[1::3], map(bool, flat[2::3])))
+    marks = flat[2::3]
+    outdated, uncertain = (bool(mark & 1) for mark in marks), (bool(mark & 2) for mark in marks)
+    return tuple(map(Rescale, _times(flat, 3), flat[1::3], outdated, uncertain))
 
 
 def _times(flat: list[int], width: int) -> list[datetime]:
@@ -181,8 +191,8 @@ def _recent(past: tuple[Recommendation, ...]) -> Sequence[Recommendation]:
         return past
     ordered = sorted(past, key=_when)
     dropped, kept = ordered[: 2 - MOST], ordered[2 - MOST :]
-    replicas = [held.replicas for held in dropped]
-    return [Recommendation(dropped[-1].timestamp, count) for count in (max(replicas), min(replicas))] + kept
+    replicas, uncertain = [held.replicas for held in dropped], any(held.uncertain for held in dropped)
+    return [Recommendation(dropped[-1].timestamp, count, uncertain) for count in (max(replicas), min(replicas))] + kept
 
 
 def _recent_ups(past: tuple[Rescale, ...]) -> Sequence[Rescale]:

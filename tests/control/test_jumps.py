@@ -7,13 +7,14 @@ import pytest
 import virtual
 from control.bench import Bench, hpa
 
+from hpad import clock as clocks
 from hpad.clock import Moment
-from hpad.control.jumps import Jumps
+from hpad.control.jumps import caught_up
 from hpad.model.history import Heard, History, Recommendation, Rescale
-from hpad.model.key import Key
-from hpad.store.memory import Memory
+from hpad.model.hpa import HorizontalPodAutoscalerStatus
+from hpad.store.memory import Begun, Memory
+from hpad.store.validity import Validity
 
-KEY = Key("shop", "web")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -37,61 +38,44 @@ class Set:
         self.wall += timedelta(seconds=seconds) + jump
 
 
-def remembered(at: datetime) -> Memory:
-    past = at - timedelta(seconds=30)
-    history = History(
-        (Recommendation(past, 4),), (Rescale(past, 1),), (Rescale(past, 2),), (Heard("a", None, past, 3),)
-    )
-    return Memory(uid="u", history=history, at=at)
+def remembered(clock: Set, boot: str = "") -> Memory:
+    past = clock.now() - timedelta(seconds=30)
+    ups, downs = (Rescale(past, 1),), (Rescale(past, 2),)
+    history = History((Recommendation(past, 4),), ups, downs, (Heard("a", None, past, 3),))
+    begun = Begun(4, 5, ups, downs, HorizontalPodAutoscalerStatus())
+    valid = Validity(boot or clocks.boot(), clock.monotonic())
+    return Memory(uid="u", history=history, at=clock.now(), begun=begun, validity=valid)
 
 
 def test_time_that_passes_changes_nothing() -> None:
     clock = Set()
-    jumps = Jumps()
-    assert jumps.caught_up(KEY, Memory(), Moment.now(clock)) == Memory()
-    memory = remembered(clock.now())
+    assert caught_up(Memory(), Moment.now(clock)) == Memory()
+    memory = remembered(clock)
     for seconds in (15, 3600, 0.1):
         clock.passes(seconds, timedelta(milliseconds=400))
-        assert jumps.caught_up(KEY, memory, Moment.now(clock)) is memory
-        memory = remembered(clock.now())
+        assert caught_up(memory, Moment.now(clock)) is memory
+        memory = remembered(clock)
 
 
-def test_a_history_moves_with_the_clock() -> None:
-    for hours in (1, -1):
-        clock, jump = Set(), timedelta(hours=hours)
-        jumps = Jumps()
-        jumps.caught_up(KEY, Memory(), Moment.now(clock))
-        memory = remembered(clock.now())
-        clock.passes(15, jump)
-        assert jumps.caught_up(KEY, memory, Moment.now(clock)) == remembered(NOON + jump)
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_history_moves_with_the_clock(hours: int) -> None:
+    clock, jump = Set(), timedelta(hours=hours)
+    memory = remembered(clock)
+    clock.passes(15, jump)
+    before = Set()
+    before.wall += jump
+    assert caught_up(memory, Moment.now(clock)) == remembered(before)
+    assert caught_up(caught_up(memory, Moment.now(clock)), Moment.now(clock)) == remembered(before)
 
 
-def test_a_look_that_was_not_remembered_does_not_hide_a_jump() -> None:
-    clock, jump = Set(), timedelta(hours=1)
-    jumps = Jumps()
-    jumps.caught_up(KEY, Memory(), Moment.now(clock))
-    memory = remembered(clock.now())
-    for _ in range(3):
-        clock.passes(15, jump)
-        assert jumps.caught_up(KEY, memory, Moment.now(clock)).at == NOON + (clock.wall - NOON) - timedelta(
-            seconds=clock.ticks - 100
-        )
-
-
-def test_a_memory_of_another_process_is_left_alone() -> None:
+def test_of_another_boot_only_wall_times_are_known() -> None:
     clock = Set()
-    memory = remembered(NOON - timedelta(days=1))
-    assert Jumps().caught_up(KEY, memory, Moment.now(clock)) is memory
-
-
-def test_an_hpa_that_is_gone_leaves_nothing() -> None:
-    clock = Set()
-    jumps = Jumps()
-    jumps.caught_up(KEY, Memory(), Moment.now(clock))
-    memory = remembered(clock.now())
-    jumps.forget(KEY)
+    memory = remembered(clock, "another")
     clock.passes(15, timedelta(hours=1))
-    assert jumps.caught_up(KEY, memory, Moment.now(clock)) is memory
+    assert caught_up(memory, Moment.now(clock)) is memory
+    memory = remembered(clock)
+    clock.ticks = 0.0
+    assert caught_up(memory, Moment.now(clock)) is memory, "its monotonic clock cannot be ours"
 
 
 @pytest.mark.parametrize("turns", [0, 1, 3])

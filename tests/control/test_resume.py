@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from control.bench import hpa
 
@@ -10,11 +11,12 @@ from hpad.engine.examine import View
 from hpad.model.history import History, Recommendation, Rescale
 from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.target import Scale, ScaleSpec, ScaleStatus
-from hpad.store.memory import Begun, Memory
+from hpad.store.memory import NOTHING, Begun, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GAP = timedelta(minutes=1)
 HELD = Recommendation(NOW - timedelta(seconds=20), 5)
+UNKNOWN = Recommendation(NOW, 5, uncertain=True)
 SPEC = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}}}
 
 
@@ -25,7 +27,8 @@ def view(replicas: int) -> View:
 
 def memory(ago: float = 15, left: int | None = 5, begun: Begun | None = None, recalled: bool = True) -> Memory:
     at = NOW - timedelta(seconds=ago)
-    return Memory(uid="1", history=History((HELD,)), at=at, left=left, begun=begun, recalled=recalled)
+    past = History((HELD,))
+    return Memory(uid="1", history=past, at=at, left=left, begun=begun, recalled=recalled, whole=recalled)
 
 
 def test_a_short_break_changes_nothing() -> None:
@@ -33,22 +36,50 @@ def test_a_short_break_changes_nothing() -> None:
 
 
 def test_after_a_long_one_the_current_count_is_held() -> None:
-    assert resume.resumed(memory(ago=90), view(5), GAP).recommendations == (HELD, Recommendation(NOW, 5))
+    assert resume.resumed(memory(ago=90), view(5), GAP).recommendations == (HELD, UNKNOWN)
     assert resume.resumed(memory(ago=90, recalled=False), view(5), GAP).recommendations == (HELD,)
 
 
-def test_pods_that_vanished_unseen_count_as_a_scale_down() -> None:
+def test_where_turns_may_be_missing_the_current_count_is_held() -> None:
+    found = resume.resumed(msgspec.structs.replace(memory(), whole=False), view(5), GAP)
+    assert found.recommendations == (HELD, UNKNOWN)
+
+
+def test_what_changed_unseen_may_be_a_rescale() -> None:
     found = resume.resumed(memory(left=9), view(5), GAP)
-    assert found.recommendations[-1] == Recommendation(NOW, 5)
-    assert found.scale_downs == (Rescale(NOW, 4),)
-    assert resume.resumed(memory(left=3), view(5), GAP).scale_ups == ()
+    assert found.recommendations[-1] == UNKNOWN
+    assert found.scale_downs == (Rescale(NOW, 4, uncertain=True),)
+    assert resume.resumed(memory(left=3), view(5), GAP).scale_ups == (Rescale(NOW, 2, uncertain=True),)
+
+
+@pytest.mark.parametrize(
+    ("ago", "whole", "recalled", "expected"),
+    [(5, False, True, True), (20, False, True, False), (5, True, True, False), (5, False, False, False)],
+)
+def test_a_status_tells_of_a_rescale_that_is_not_remembered(
+    ago: float, whole: bool, recalled: bool, expected: bool
+) -> None:
+    """The memory is of 15 s ago."""
+    status = HorizontalPodAutoscalerStatus(last_scale_time=NOW - timedelta(seconds=ago))
+    held = msgspec.structs.replace(memory(), whole=whole, recalled=recalled)
+    assert resume.rescaled_since(held, status) is expected
+    assert resume.rescaled_since(NOTHING, status), "of one that is lost nothing is known"
+    assert not resume.rescaled_since(NOTHING, HorizontalPodAutoscalerStatus()), "a new one was not scaled"
+
+
+def test_a_rescale_of_which_only_the_status_tells_may_have_been_any() -> None:
+    found = resume.resumed(memory(), view(5), GAP, unseen=True)
+    assert found.scale_ups == (Rescale(NOW, 5, uncertain=True),)
+    assert found.scale_downs == (Rescale(NOW, 5, uncertain=True),), "it came from the maximum of 10"
 
 
 @pytest.mark.parametrize(("found", "counts"), [(8, True), (5, False), (6, False)])
 def test_a_rescale_that_was_cut_short_counts_if_it_was_done(found: int, counts: bool) -> None:
     up = (Rescale(NOW - timedelta(seconds=15), 3),)
     begun = Begun(5, 8, up, (), HorizontalPodAutoscalerStatus())
-    assert resume.resumed(memory(begun=begun), view(found), GAP).scale_ups == (up if counts else ())
+    ups = resume.resumed(memory(begun=begun), view(found), GAP).scale_ups
+    assert (up[0] in ups) is counts
+    assert all(held.uncertain for held in ups if held not in up)
 
 
 @pytest.mark.parametrize(("found", "counts"), [(2, True), (5, False), (4, True)])
@@ -62,6 +93,7 @@ def test_a_shrinking_whose_end_is_unknown_counts(found: int, counts: bool) -> No
 def test_times_of_a_clock_that_was_set_back_are_of_now_at_most() -> None:
     later = NOW + timedelta(days=400)
     past = History((Recommendation(later, 9),), (Rescale(later, 4),), (Rescale(later, 2),))
-    held = Memory(uid="1", history=past, at=later, left=5, recalled=True)
+    held = Memory(uid="1", history=past, at=later, left=5, recalled=True, whole=True)
     found = resume.resumed(held, view(5), GAP)
-    assert found == History((Recommendation(NOW, 9),), (), (Rescale(NOW, 2),))
+    of_now = (Rescale(NOW, 4, uncertain=True),), (Rescale(NOW, 2, uncertain=True),)
+    assert found == History((Recommendation(NOW, 9),), *of_now)

@@ -12,13 +12,14 @@ Two readers of the lines that a run leaves behind:
 
 import base64
 import json
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from e2e.crashing import Planned, Targets, summary
+from e2e.crashing import Planned, Targets, next_of, summary
 
+from hpad import clock
 from hpad.engine import decide, examine, settle
 from hpad.model import snapshot
 from hpad.model.history import History, Recommendation, Rescale
@@ -26,6 +27,7 @@ from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memory import NOTHING, Begun, Memory
+from hpad.store.validity import Validity
 
 SKEW = timedelta(minutes=1)
 ATTEMPTS = 5
@@ -35,8 +37,8 @@ TARGET = "apps/Deployment/web"
 class Turn(NamedTuple):
     """What has to come of a step: the write (None: none), the result line, and what is remembered of it.
 
-    `unconditional`: no history could keep it from taking pods away, as the count is above the maximum or the HPA has no
-    stabilization window.
+    `noted` is what was saved before it, where it came before it was planned. `unconditional`: no history could keep it
+    from taking pods away, as the count is above the maximum or the HPA has no stabilization window.
     """
 
     write: int | None
@@ -44,6 +46,7 @@ class Turn(NamedTuple):
     begun: Memory | None
     after: Memory
     unconditional: bool
+    noted: Memory | None
 
 
 class Loss(NamedTuple):
@@ -93,23 +96,24 @@ def outcome_of(wanted: int, refusals: list[str]) -> settle.Outcome:
     return settle.Outcome((wanted,) * (conflicts + 1), error)
 
 
-def play(planned: Planned, step: snapshot.Step, held: Memory, gap: timedelta) -> Turn:
-    """One step, from what is remembered before it."""
+def play(planned: Planned, step: snapshot.Step, held: Memory, gap: timedelta, valid: Validity) -> Turn:
+    """One step, from what is remembered before it; `valid` goes with the memory it leaves."""
     uid = planned.hpa.metadata.uid
     held = held if held.uid == uid else NOTHING
+    known, held = held, _announced(held, valid)
     status = held.status or planned.hpa.status
     view = view_of(planned, step, held.history, status)
     if held.begun is not None and view.scale is not None and _was_done(held.begun, view.replicas):
         due, said = held.begun.status.last_scale_time, status.last_scale_time
         if said is None or due is None or said < due:
             status = held.begun.status
-    view = view_of(planned, step, survived(held, view, gap), status)
+    view = view_of(planned, step, _unknown(survived(held, view, gap), held, view), status)
     decision = decide.decide(view, step.answer(decide.queries(view)))
     outcome = None
     begun = None
     if decision.scale_to is not None:
         outcome = outcome_of(decision.scale_to, list(step.scale_update_errors))
-        begun = _begun(view, held, decision, decision.scale_to)
+        begun = msgspec.structs.replace(_begun(view, held, decision, decision.scale_to), validity=valid)
     settlement = settle.settle(view, decision, outcome)
     unconditional = isinstance(decision.verdict, examine.Clamp) or not window_of(view)
     moved = outcome is not None and outcome.error is None
@@ -117,9 +121,23 @@ def play(planned: Planned, step: snapshot.Step, held: Memory, gap: timedelta) ->
     if view.scale is not None:
         left = decision.scale_to if moved else view.replicas
         after = msgspec.structs.replace(
-            after, history=settlement.history, at=view.now, left=left, begun=None, recalled=False
+            after, history=settlement.history, at=view.now, left=left, begun=None, recalled=False, validity=valid
         )
-    return Turn(decision.scale_to if moved else None, summary(settlement), begun, after, unconditional)
+    elif held.validity is not None and (held.whole or not held.recalled):
+        start = held.validity.ticks
+        after = msgspec.structs.replace(
+            after, validity=Validity(valid.boot, start, valid.ticks - start + valid.lasts, valid.grace)
+        )
+    noted = None if held is known else held
+    return Turn(decision.scale_to if moved else None, summary(settlement), begun, after, unconditional, noted)
+
+
+def _announced(held: Memory, turn: Validity) -> Memory:
+    """A turn before the planned one is noted first."""
+    before = held.validity
+    if before is None or before.ticks + before.lasts <= turn.ticks:
+        return held
+    return msgspec.structs.replace(held, validity=Validity(before.boot, before.ticks))
 
 
 def _begun(view: examine.View, held: Memory, decision: decide.Decision, to: int) -> Memory:
@@ -156,21 +174,42 @@ def survived(held: Memory, view: examine.View, gap: timedelta) -> History:
             history = History(history.recommendations, history.scale_ups, begun.scale_downs, history.heard)
     if held.at is not None and held.at - now > SKEW:
         history = History(
-            tuple(Recommendation(min(one.timestamp, now), one.replicas) for one in history.recommendations),
-            tuple(one for one in history.scale_ups if one.timestamp - now <= SKEW),
-            tuple(Rescale(min(one.timestamp, now), one.change, one.outdated) for one in history.scale_downs),
+            tuple(
+                Recommendation(min(one.timestamp, now), one.replicas, one.uncertain) for one in history.recommendations
+            ),
+            tuple(_of_now(one, now) for one in history.scale_ups),
+            tuple(_of_now(one, now) for one in history.scale_downs),
         )
     changed = held.recalled and left is not None and left != current
     if not changed and not _gone_too_long(held, view, gap):
         return history
-    downs = history.scale_downs
+    ups, downs = history.scale_ups, history.scale_downs
     if left is not None and left > current:
-        downs += (Rescale(now, left - current),)
-    return History((*history.recommendations, Recommendation(now, current)), history.scale_ups, downs, history.heard)
+        downs += (Rescale(now, left - current, uncertain=True),)
+    if left is not None and left < current:
+        ups += (Rescale(now, current - left, uncertain=True),)
+    return History((*history.recommendations, Recommendation(now, current, True)), ups, downs, history.heard)
+
+
+def _of_now(one: Rescale, now: datetime) -> Rescale:
+    return one if one.timestamp <= now else Rescale(now, one.change, one.outdated, True)
+
+
+def _unknown(history: History, held: Memory, view: examine.View) -> History:
+    """With a rescale of which only the status tells: as much as can have been, in both directions."""
+    last, behavior = view.hpa.status.last_scale_time, view.intent.behavior
+    if last is None or behavior is None or held.whole or (held.at is not None and not held.recalled):
+        return history
+    if held.at is not None and last <= held.at:
+        return history
+    when = view.now if held.at is not None else min(last, view.now)
+    up = Rescale(when, view.replicas, uncertain=True)
+    down = Rescale(when, max(0, view.intent.max_replicas - view.replicas), uncertain=True)
+    return History(history.recommendations, (*history.scale_ups, up), (*history.scale_downs, down), history.heard)
 
 
 def _gone_too_long(held: Memory, view: examine.View, gap: timedelta) -> bool:
-    if held.at is None or not held.history.recommendations:
+    if held.at is None or not held.history.recommendations or (held.recalled and not held.whole):
         return held.recalled
     window = window_of(view)
     away = view.now - held.at
@@ -210,6 +249,7 @@ class Model:
         self._saving: dict[Key, bytes | None] = {}
         self._known = self._taken_before = dict.fromkeys(self._keys, 0)
         self._taken: dict[Key, list[bool]] = {key: [] for key in self._keys}
+        self._begun = dict.fromkeys(self._keys, -1)
 
     def read(self, file: Path) -> "Model":
         ways = {
@@ -220,6 +260,8 @@ class Model:
             "a": self._saved,
             "w": self._writes,
             "d": self._done,
+            "t": self._begins,
+            "f": self._puts_off,
         }
         for line in file.read_text().splitlines():
             kind, rest = line.split(" ", 1)
@@ -257,12 +299,28 @@ class Model:
                 self._shelf[key].append(None)
                 found, held = None, NOTHING
             assert found in self._ever[key], f"life {self._life}: {key} was made up"
-            if found is not None:
-                self._memories[key] = held
             taken = self._taken[key]
             turns = self._ever[key][found]
+            if found is not None:
+                self._memories[key] = msgspec.structs.replace(held, whole=self._is_whole(key, held))
             self._note_loss(key, taken[turns:], len(taken) - self._taken_before[key])
         self._spoiled = False
+
+    def _is_whole(self, key: Key, held: Memory) -> bool:
+        """Whether no step has been begun since that the record does not know of."""
+        valid = held.validity
+        return valid is not None and self._begun[key] < valid.ticks + valid.lasts
+
+    def _begins(self, rest: str) -> None:
+        number = int(rest)
+        self._begun[self.plan[number].hpa.metadata.key] = number
+
+    def _puts_off(self, rest: str) -> None:
+        """A turn that could not be noted: it is as if it had not been."""
+        assert int(rest) == self._next, f"step {rest} instead of {self._next}"
+        assert self._now().noted is not None, f"life {self._life}, step {rest}: it was planned"
+        self._turn = None
+        self._over()
 
     def _note_loss(self, key: Key, missing: list[bool], lately: int) -> None:
         self.lost.append(Loss(self._life, len(missing), min(len(missing), lately), sum(missing)))
@@ -279,19 +337,20 @@ class Model:
             self._shelf[key].append(found)
             due = self._due(key)
             assert found in due, f"life {self._life}, step {self._next}: {key} is not remembered as it was"
-            self._ever[key][found] = len(self._taken[key]) + (found in due[1:])
+            self._ever[key][found] = len(self._taken[key]) + due[found]
 
     def _taken_away(self, rest: str) -> None:
         for kept in self._shelf.values():
             kept.append(None)
 
-    def _due(self, key: Key) -> list[bytes]:
-        """The records that may be on their way now."""
-        memories: list[Memory | None] = [self._memories.get(key, NOTHING)]
+    def _due(self, key: Key) -> dict[bytes, int]:
+        """The records that may be on their way now, and how many turns more they know of than were made (1 or 0)."""
+        memories: list[tuple[Memory | None, int]] = []
         if self._next < len(self.plan) and self.plan[self._next].hpa.metadata.key == key:
             turn = self._now()
-            memories += [turn.begun, turn.after]
-        return [record.encode(key, held) for held in memories if held is not None]
+            memories = [(turn.after, 1), (turn.begun, 1), (turn.noted, 0)]
+        memories.append((self._memories.get(key, NOTHING), 0))
+        return {record.encode(key, held): turns for held, turns in memories if held is not None}
 
     def _saved(self, rest: str) -> None:
         failed = json.loads(rest)
@@ -306,7 +365,8 @@ class Model:
             held = self._memories.get(planned.hpa.metadata.key, NOTHING)
             step = self._targets.found(planned)
             step = msgspec.structs.replace(step, time=step.time + self._shift)
-            self._turn = play(planned, step, held, self.gap)
+            lasts = next_of(self.plan, self._next) - self._next
+            self._turn = play(planned, step, held, self.gap, Validity(clock.boot(), self._next, lasts))
         return self._turn
 
     def _writes(self, rest: str) -> None:
@@ -319,13 +379,9 @@ class Model:
 
     def _careful(self, count: int) -> None:
         """Nothing is taken away in the first turn after a loss but what no history could have kept."""
-        planned, turn = self.plan[self._next], self._now()
-        key = planned.hpa.metadata.key
-        if key not in self._robbed or count >= turn.result[0]:
-            return
-        held = self._memories.get(key, NOTHING)
-        recent = held.at is not None and planned.step.time.astimezone(UTC) + self._shift - held.at <= self.gap
-        assert recent or turn.unconditional, f"life {self._life}, step {self._next}: {count} from {turn.result[0]}"
+        turn, key = self._now(), self.plan[self._next].hpa.metadata.key
+        if key in self._robbed and count < turn.result[0]:
+            assert turn.unconditional, f"life {self._life}, step {self._next}: {count} from {turn.result[0]}"
 
     def _done(self, rest: str) -> None:
         number, result = rest.split(" ", 1)

@@ -5,12 +5,14 @@ import base64
 import json
 import os
 import signal
+import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from e2e import crash_troubles
 
+from hpad.clock import SystemClock
 from hpad.kube import errors
 from hpad.model import snapshot
 from hpad.model.key import Key
@@ -19,33 +21,55 @@ from hpad.store import lasting, scenario
 
 
 class StepClock:
-    """The time of the step, and real time for waiting."""
+    """The time of the step, and real time for waiting; the monotonic clock counts steps."""
 
     def __init__(self) -> None:
         self.step: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+        self.number = 0
 
     def now(self) -> datetime:
         return self.step
 
     def monotonic(self) -> float:
-        return self.step.timestamp()
+        return self.number
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
 
 
-class Pulse:
-    """The signs of life of a child, which may be doomed to end with one of them."""
+class StoreClock(SystemClock):
+    """For the store of a life that begins between two steps: few enough seconds pass in it to be a part of one step."""
 
-    def __init__(self, pipe: int, doom: int) -> None:
+    def __init__(self, step: float) -> None:
+        self._step = step
+        self._began = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self._step + (time.monotonic() - self._began) / 1e6
+
+
+class Pulse:
+    """The signs of life of a child, which may be doomed to end with one of them, or (`between`) between two turns."""
+
+    def __init__(self, pipe: int, doom: int, *, between: bool = False) -> None:
         self._pipe = pipe
         self._left = doom
+        self._between = between
 
     def moment(self) -> None:
         os.write(self._pipe, b".\n")
+        if self._between:
+            return
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def rest(self) -> None:
+        """A moment between two turns, where all is saved."""
+        if self._left > 0 and self._between:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def note(self, line: str) -> None:
         rest = f"{line}\n".encode()

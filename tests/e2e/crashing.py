@@ -5,14 +5,16 @@ reconciler and the real store, and is killed at a random moment: from outside, o
 that the seed says, so that a run can be repeated. What the API server has seen is a file of lines that outlives them
 all: "w STEP COUNT" for a scale that was written, "d STEP RESULT" for a step that is complete. The next life begins with
 the first step of which the API server has seen neither. The other lines tell what became of the records, for
-`crash_model` to judge by: "b LIFE" when a life begins, "l FOUND" when records were read, "s RECORDS" when some are
-about to be saved, "a FAILED" when that is over, "x all" when the file was deleted, "h STEP HISTORY" what a decision was
-made with.
+`crash_model` to judge by: "t STEP" when a turn begins, "f STEP" when it is put off, "b LIFE" when a life begins,
+"l FOUND" when records were read, "s RECORDS" when some are about to be saved, "a FAILED" when that is over, "x all"
+when the file was deleted, "h STEP HISTORY" what a decision was made with.
 
-    python -m e2e.crashing TIMELINE WORLD STORE SEED KILLS [gap=SECONDS] [lazy=1] [trouble=any|full|...]
+    python -m e2e.crashing TIMELINE WORLD STORE SEED KILLS [gap=SECONDS] [lazy=1] [between=1] [trouble=any|full|...]
 
 TIMELINE holds a JSON line for each of the scenarios, whose steps are taken in turn; STORE is memory, a path, or the URL
 of a cluster. Saves are awaited after every step; `lazy`: not before the HPA's next step, as if saved once a period.
+`between`: killed between two turns only. Each scenario has times of its own, so the monotonic clock counts steps: an
+HPA's next turn is planned for its next step.
 """
 
 import asyncio
@@ -33,10 +35,12 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 from e2e import crash_troubles
-from e2e.crash_world import Pulse, StepClock, Witness, World
+from e2e.crash_world import Pulse, StepClock, StoreClock, Witness, World
 
 from hpad.clock import Clock, SystemClock
+from hpad.control import jumps
 from hpad.control.claims import Claims
+from hpad.control.planned import Plan, TooEarly
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.slots import Slot, Slots
 from hpad.engine import settle
@@ -128,23 +132,28 @@ def first(seen: Path) -> int:
     if not seen.exists():
         return 0
     told = (line.split(" ", 2) for line in seen.read_text().splitlines())
-    return max((int(line[1]) + 1 for line in told if line[0] in "wd"), default=0)
+    return max((int(line[1]) + 1 for line in told if line[0] in "wdf"), default=0)
+
+
+def begun(seen: Path, step: int) -> bool:
+    """Whether an earlier life began the step."""
+    return seen.exists() and f"t {step}" in seen.read_text().splitlines()
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    where: str, clock: Clock, pulse: Pulse, pace: lasting.Pace, trouble: crash_troubles.Trouble
+    where: str, now: Clock, pulse: Pulse, pace: lasting.Pace, trouble: crash_troubles.Trouble
 ) -> AsyncIterator[memory.Store]:
     if where == "memory":
         yield memory.InMemory()
         return
     async with contextlib.AsyncExitStack() as stack:
         if where.startswith("http"):
-            api = await stack.enter_async_context(client.Client(config.ClusterConfig(server=where), clock))
+            api = await stack.enter_async_context(client.Client(config.ClusterConfig(server=where), SystemClock()))
             shelf: lasting.Shelf = history.ConfigMaps(api, "default", "hpad-history")
         else:
-            shelf = sqlite.Sqlite(Path(where), clock)
-        store = lasting.Lasting(Witness(shelf, pulse, trouble), clock, Telemetry(), pace)
+            shelf = sqlite.Sqlite(Path(where), SystemClock())
+        store = lasting.Lasting(Witness(shelf, pulse, trouble), now, Telemetry(), pace)
         running = asyncio.create_task(store.run())
         yield store
         running.cancel()
@@ -153,10 +162,11 @@ async def opened(
 
 
 class Life(NamedTuple):
-    """One life: it goes on with step `begin`; earlier ones wrote `writes`."""
+    """One life: it goes on with step `begin`, which an earlier one has begun or not; earlier ones wrote `writes`."""
 
     plan: list[Planned]
     begin: int
+    begun: bool
     writes: Mapping[int, int]
     where: str
     gap: timedelta
@@ -169,26 +179,42 @@ class Life(NamedTuple):
         for number, planned in enumerate(self.plan[: self.begin]):
             targets.found(planned)
             targets.left(planned, self.writes.get(number))
-        async with opened(self.where, SystemClock(), pulse, LAZY if self.lazy else PACE, self.trouble) as store:
+        read_at = StoreClock(self.begin + 0.5 if self.begun else self.begin - 0.5)
+        async with opened(self.where, read_at, pulse, LAZY if self.lazy else PACE, self.trouble) as store:
             reconcilers: dict[int, Reconciler] = {}
             for number, planned in enumerate(self.plan[self.begin :], start=self.begin):
                 key = planned.hpa.metadata.key
                 world.number, world.step, world.wrote = number, targets.found(planned), None
                 world.refusals = list(world.step.scale_update_errors)
-                clock.step = world.step.time.astimezone(UTC) + self.trouble.shift
+                clock.step, clock.number = world.step.time.astimezone(UTC) + self.trouble.shift, number
                 if planned.which not in reconcilers:
                     reconcilers[planned.which] = reconciler(planned, clock, world, store, self.gap)
                 elif self.lazy:
                     await store.secure(key)
                 slot = Slot(Slots(1, clock, math.inf))
                 await slot.take()
-                done = await reconcilers[planned.which].reconcile(planned.hpa, slot)
+                await store.recall(key)
+                pulse.note(f"t {number}")
+                plan = Plan(next_of(self.plan, number), 0.0)
+                try:
+                    done = await reconcilers[planned.which].reconcile(planned.hpa, slot, plan=plan)
+                except TooEarly:
+                    targets.left(planned, None)
+                    pulse.note(f"f {number}")
+                    continue
                 targets.left(planned, world.wrote)
                 pulse.moment()
                 if not self.lazy:
                     await store.secure(key)
                     pulse.moment()
                 pulse.note(f"d {number} {json.dumps(summary(done))}")
+                pulse.rest()
+
+
+def next_of(plan: list[Planned], number: int) -> int:
+    """The next step of the same HPA."""
+    which = plan[number].which
+    return next((later for later in range(number + 1, len(plan)) if plan[later].which == which), len(plan))
 
 
 def reconciler(planned: Planned, clock: StepClock, world: World, store: memory.Store, gap: timedelta) -> Reconciler:
@@ -253,10 +279,14 @@ def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -
     return False
 
 
-def main(timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, lazy: bool, kind: str) -> int:
+def main(
+    timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, ways: frozenset[str], kind: str
+) -> int:
+    jumps.caught_up = lambda memory, now: memory  # the two clocks here have nothing to do with each other
+    lazy, between = "lazy" in ways, "between" in ways
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     plan, dice, deaths = steps(timeline), random.Random(seed), 0
-    mean = len(plan) * (5 if lazy else 3) / (kills + 1)
+    mean = len(plan) * (0.5 if between else 5 if lazy else 3) / (kills + 1)
     ended = False
     while not ended:
         last = deaths >= kills
@@ -267,15 +297,16 @@ def main(timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: tim
             late = 0.0
 
         async def run(pipe: int, moments: int = moments, trouble: crash_troubles.Trouble = trouble) -> None:
-            life = Life(plan, first(seen), written(seen), where, gap, lazy, trouble)
+            begin = first(seen)
+            life = Life(plan, begin, begun(seen, begin), written(seen), where, gap, lazy, trouble)
             trouble.suffer()
-            await life.live(Pulse(pipe, moments if lazy else -1))
+            await life.live(Pulse(pipe, moments if lazy or between else -1, between=between))
 
         born = {"trouble": trouble.kind, "spoiled": trouble.spoils, "shift": trouble.shift.total_seconds()}
         with trouble.befalls():
             with seen.open("a") as kept:
                 kept.write(f"b {json.dumps(born)}\n")
-            ended = not killed(*fork(run), seen, -1 if lazy else moments, late)
+            ended = not killed(*fork(run), seen, -1 if lazy or between else moments, late)
             deaths += not ended
     print(json.dumps({"deaths": deaths, "steps": len(plan)}))
     return 0
@@ -286,4 +317,4 @@ if __name__ == "__main__":
     extra = dict(argument.split("=", 1) for argument in more)
     gap = timedelta(seconds=float(extra.get("gap", 86400.0 * 365)))
     paths = (Path(timeline), Path(seen), where)
-    sys.exit(main(*paths, int(seed), int(kills), gap, "lazy" in extra, extra.get("trouble", "")))
+    sys.exit(main(*paths, int(seed), int(kills), gap, frozenset(extra), extra.get("trouble", "")))

@@ -11,14 +11,16 @@ from hpad.model.history import Heard, History, Recommendation, Rescale
 from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memory import Begun, Memory
+from hpad.store.validity import Validity
 
 KEY = Key("shop", "web")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9000, 1, 1), timezones=st.just(UTC))
 counts = st.integers(0, 2**31 - 1)
-rescales = st.lists(st.builds(Rescale, moments, counts, st.booleans()), max_size=5).map(tuple)
-recommendations = st.lists(st.builds(Recommendation, moments, counts), max_size=30).map(tuple)
+seconds = st.floats(0, 1e9)
+rescales = st.lists(st.builds(Rescale, moments, counts, st.booleans(), st.booleans()), max_size=5).map(tuple)
+recommendations = st.lists(st.builds(Recommendation, moments, counts, st.booleans()), max_size=30).map(tuple)
 heard = st.builds(Heard, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
 histories = st.builds(History, recommendations, rescales, rescales, st.lists(heard, max_size=2).map(tuple))
 conditions = st.builds(
@@ -48,6 +50,7 @@ memories = st.builds(
     begun=st.none() | st.builds(Begun, counts, counts, rescales, rescales, statuses),
     recalled=st.just(True),
     target=st.text(max_size=20),
+    validity=st.none() | st.builds(Validity, st.text(max_size=20), seconds, seconds, seconds, st.booleans()),
 )
 
 

@@ -1,6 +1,6 @@
 """Limits of one step: the policies of spec.behavior, minimum and maximum."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -8,6 +8,8 @@ import msgspec
 from hpad.model.fixedwidth import MAX_INT32, MIN_INT32, ceil_int32, float_to_int32, int32
 from hpad.model.history import History, Rescale
 from hpad.model.rules import DISABLED, MIN_CHANGE, PERCENT, PODS, Behavior, Rules
+
+Rescales = tuple[Rescale, ...]
 
 
 class Limited(msgspec.Struct, frozen=True, gc=False):
@@ -86,8 +88,9 @@ def _highest(rules: Rules, current: int, history: History, now: datetime) -> int
     timid = rules.select == MIN_CHANGE
     result = MAX_INT32 if timid else MIN_INT32
     reach = 0
+    ups, downs = history.scale_ups, _certain(history.scale_downs)
     for policy in rules.policies:
-        start = _at_start(current, history, policy.period, now)
+        start = _at_start(current, ups, downs, now - policy.period)
         if policy.type == PODS:
             reach = int32(start + policy.value)
         elif policy.type == PERCENT:
@@ -104,8 +107,9 @@ def _lowest(rules: Rules, current: int, history: History, now: datetime) -> int:
     timid = rules.select == MIN_CHANGE
     result = MIN_INT32 if timid else MAX_INT32
     reach = 0
+    ups, downs = _certain(history.scale_ups), history.scale_downs
     for policy in rules.policies:
-        start = _at_start(current, history, policy.period, now)
+        start = _at_start(current, ups, downs, now - policy.period)
         if policy.type == PODS:
             reach = int32(start - policy.value)
         elif policy.type == PERCENT:
@@ -114,11 +118,15 @@ def _lowest(rules: Rules, current: int, history: History, now: datetime) -> int:
     return result
 
 
-def _at_start(current: int, history: History, period: timedelta, now: datetime) -> int:
+def _at_start(current: int, ups: Rescales, downs: Rescales, cutoff: datetime) -> int:
     """How many replicas there were when the period began."""
-    cutoff = now - period
-    return int32(current - _changed(history.scale_ups, cutoff) + _changed(history.scale_downs, cutoff))
+    return int32(current - _changed(ups, cutoff) + _changed(downs, cutoff))
 
 
-def _changed(rescales: tuple[Rescale, ...], cutoff: datetime) -> int:
+def _certain(rescales: Rescales) -> Rescales:
+    """Growth that perhaps was none must not let a target shrink further, nor the other way round."""
+    return tuple(held for held in rescales if not held.uncertain) if rescales else rescales
+
+
+def _changed(rescales: Rescales, cutoff: datetime) -> int:
     return sum(rescale.change for rescale in rescales if rescale.timestamp > cutoff) if rescales else 0

@@ -88,7 +88,7 @@ def restrain(view: View, recommended: Recommended) -> Restrained:
     past = history.recommendations or (Recommendation(now, current),)
     low, high, behavior = view.min_replicas, intent.max_replicas, intent.behavior
     if behavior is None:
-        steady = stabilize_down(wanted, past, downscale, now)
+        steady = stabilize_down(wanted, current, past, downscale, now)
         step = limit_plainly(steady.replicas, current, low, high)
     else:
         steady = stabilize(wanted, current, past, behavior, downscale, now)

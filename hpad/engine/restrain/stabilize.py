@@ -1,5 +1,6 @@
 """Stabilization windows: a recommendation holds only once the recent ones agree."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -34,7 +35,8 @@ def stabilize(
     rise, fall = now - upward, now - downward
     low = high = wanted
     stale = -1
-    for index, held in enumerate(past):
+    known = [held.standing_for(current) for held in past]
+    for index, held in enumerate(known):
         when, replicas = held.timestamp, held.replicas
         if when > rise and replicas < low:
             low = replicas
@@ -46,23 +48,24 @@ def stabilize(
     kept = _remember(past, stale, Recommendation(now, wanted))
     if replicas == wanted:
         return Stabilized(replicas, kept)
-    return Stabilized(replicas, kept, _holding(past, replicas, wanted, upward if wanted > current else downward))
+    return Stabilized(replicas, kept, _holding(known, replicas, wanted, upward if wanted > current else downward))
 
 
-def stabilize_down(wanted: int, past: Past, downscale: timedelta, now: datetime) -> Stabilized:
+def stabilize_down(wanted: int, current: int, past: Past, downscale: timedelta, now: datetime) -> Stabilized:
     """Without spec.behavior: take the highest recommendation of the daemon's downscale window."""
     cutoff = now - downscale
     high, stale = wanted, -1
-    for index, held in enumerate(past):
+    known = [held.standing_for(current) for held in past]
+    for index, held in enumerate(known):
         if held.timestamp < cutoff:
             stale = index
         elif held.replicas > high:
             high = held.replicas
     kept = _remember(past, stale, Recommendation(now, wanted))
-    return Stabilized(high, kept, None if high == wanted else _holding(past, high, wanted, downscale))
+    return Stabilized(high, kept, None if high == wanted else _holding(known, high, wanted, downscale))
 
 
-def _holding(past: Past, replicas: int, wanted: int, window: timedelta) -> Held:
+def _holding(past: Sequence[Recommendation], replicas: int, wanted: int, window: timedelta) -> Held:
     """The latest of the recommendations that keep the count from `wanted`: once it is out of the window, they all are.
 
     Those are the ones as far from `wanted` as the count is, or farther.

@@ -1,0 +1,218 @@
+"""What may happen to an HPA, in a life that is drawn from a seed."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import structlog
+import virtual
+from control import lives
+from control.bench import hpa
+from control.lives import Life, World
+
+from hpad import clock as clocks
+from hpad.kube import errors
+from hpad.store import lasting
+
+EVENTS = 16
+BUSY = (8, 20)
+PEAK = 100
+GAPS = (0.5, 3.0, 10.0, 20.0, 50.0, 90.0)
+"""Seconds for which hpad is down, or another has the HPA."""
+JUMPS = (-3600, -600, -120, -20, -5, 5, 20, 120, 600, 3600)
+PACES = (lasting.Pace(0.25, 1.0, 3.0), lasting.Pace(1.0, 15.0, 3.0))
+WINDOWS = (60, 120, 180)
+GROWTH = (2, 60)
+"""Pods that may come in a period of so many seconds."""
+_NO = "no"
+
+
+def silence() -> None:
+    """No log lines: they would take most of the time."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+
+
+class Fate:
+    """One life after another on one HPA, until something is `found`; `log` tells what happened, and when."""
+
+    def __init__(self, seed: int) -> None:
+        self.found: list[str] = []
+        self.log: list[tuple[int, str, Any]] = []
+        self._dice = random.Random(seed)
+        self._window = self._dice.choice(WINDOWS)
+        self._pace = self._dice.choice(PACES)
+        self._grows = self._dice.random() < 0.5
+        self._boots = 0
+        self.world: World
+        self._life: Life
+
+    @property
+    def kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Everything that may happen, by name."""
+        return {
+            "crash": self._crash,
+            "stop": self._stop,
+            "clock": self._clock,
+            "missing": self._missing,
+            "owner": self._owner,
+            "store": self._store,
+            "slow": self._slow,
+            "status": self._status,
+            "conflict": self._conflict,
+            "error": self._error,
+            "edit": self._edit,
+            "hand": self._hand,
+            "silent": self._silent,
+            "gone": self._gone,
+        }
+
+    async def play(self) -> None:
+        """Play it; the same seed always plays the same."""
+        boot = clocks._BOOT
+        try:
+            await self._play()
+        finally:
+            clocks._BOOT = boot
+
+    async def _play(self) -> None:
+        self.world = World(self._dice.randrange(2, 9), self._behavior(), maxReplicas=20)
+        self._life = Life(self.world, self._pace)
+        kinds = self.kinds
+        for _ in range(EVENTS):
+            await asyncio.sleep(self._dice.uniform(1, 30))
+            await self._demand()
+            if self._dice.random() < 0.7:
+                kind = self._dice.choice(list(kinds))
+                await kinds[kind]()
+            self._judge()
+            if self.found:
+                break
+        await self._life.crash()
+
+    def _behavior(self) -> dict[str, Any]:
+        down = {"stabilizationWindowSeconds": self._window}
+        if not self._grows:
+            return {"scaleDown": down}
+        policy = {"type": "Pods", "value": GROWTH[0], "periodSeconds": GROWTH[1]}
+        return {"scaleDown": down, "scaleUp": {"policies": [policy]}}
+
+    def _judge(self) -> None:
+        self.found = lives.too_early(self.world, self._window)
+        if self._grows:
+            self.found += lives.too_fast(self.world, *GROWTH)
+
+    async def _demand(self) -> None:
+        """Mostly there is little to do; now and then there is much, for as long as a turn or two."""
+        if self._dice.random() < 0.5:
+            self.world.load = self._dice.choice([10, 20, 30, 50, 80])
+        if self._dice.random() < 0.4:
+            low, self.world.load = self.world.load, PEAK
+            await asyncio.sleep(self._dice.uniform(*BUSY))
+            self.world.load = low
+
+    def _note(self, kind: str, value: Any = None) -> None:
+        self.log.append((round(virtual.now()), kind, value))
+
+    async def _crash(self) -> None:
+        self._note("crash")
+        await self._life.crash()
+        await self._reborn()
+
+    async def _stop(self) -> None:
+        self._note("stop")
+        await self._life.stop()
+        await self._reborn()
+
+    async def _reborn(self) -> None:
+        """After a while; perhaps on another machine, with another clock, and without what was saved."""
+        down, dice = self._dice.choice(GAPS), self._dice
+        if dice.random() < 0.2:
+            self._boots += 1
+            clocks._BOOT = f"boot {self._boots}"
+            self.world.clock.ticks = dice.uniform(-1000, 1000)
+        elif dice.random() < 0.3:
+            self.world.clock.off += timedelta(seconds=dice.choice(JUMPS))
+        if dice.random() < 0.1:
+            self.world.shelf.rows.clear()
+        if self.world.shelf.fails or not self.world.shelf.rows:
+            self.world.forget()
+        await asyncio.sleep(down)
+        self._note("born", (down, clocks.boot()[-6:], self.world.clock.off, len(self.world.shelf.rows)))
+        self._life = Life(self.world, self._pace)
+
+    async def _clock(self) -> None:
+        self.world.clock.off += timedelta(seconds=self._dice.choice(JUMPS))
+        self._note("clock", self.world.clock.off)
+
+    async def _missing(self) -> None:
+        turns = self._dice.randrange(1, 4)
+        self._note("missing", turns)
+        count = self.world.scales.pop("web")
+        await asyncio.sleep(lives.PERIOD * turns)
+        self.world.scales["web"] = count
+
+    async def _owner(self) -> None:
+        """Another has the HPA for a while, and makes no turn."""
+        away = self._dice.choice(GAPS)
+        self._note("not ours", away)
+        self._life.owner.on = False
+        self._life.bench.handover.changed()
+        await self._life.bench.handover.hand_over()
+        await asyncio.sleep(away)
+        self._life.owner.on = True
+        self._life.bench.handover.changed()
+
+    async def _store(self) -> None:
+        self.world.shelf.fails = not self.world.shelf.fails
+        self._note("store fails", self.world.shelf.fails)
+
+    async def _slow(self) -> None:
+        self.world.shelf.slow = self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        self._note("store is slow", self.world.shelf.slow)
+
+    async def _status(self) -> None:
+        self._note("no status")
+        self._life.bench.world.status_refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 4)
+
+    async def _conflict(self) -> None:
+        self._note("conflict")
+        self._life.bench.world.refusals = [errors.ApiError(409, "Conflict", _NO)] * self._dice.randrange(1, 7)
+
+    async def _error(self) -> None:
+        self._note("error")
+        self._life.bench.world.refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 3)
+
+    async def _edit(self) -> None:
+        """A turn out of the plan, mostly when there is much to do."""
+        high, low = self._dice.choice([12, 15, 20]), self._dice.choice([1, 2])
+        self._note("edit", (low, high))
+        known = self.world.found
+        new = hpa("web", behavior=self._behavior(), minReplicas=low, maxReplicas=high)
+        before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
+        self._life.bench.source.put(msgspec.structs.replace(known, spec=new.spec))
+        await asyncio.sleep(self._dice.choice([0.0, 0.1, 2.5]))
+        self.world.load = before
+
+    async def _hand(self) -> None:
+        """By hand, or by another controller."""
+        count = self._dice.randrange(1, 12)
+        self._note("by hand", count)
+        self.world.set(count)
+
+    async def _silent(self) -> None:
+        """The metric fails for a while."""
+        self._note("no metric")
+        before, self.world.load = self.world.load, None
+        await asyncio.sleep(self._dice.uniform(5, 40))
+        self.world.load = before
+
+    async def _gone(self) -> None:
+        """The HPA is not seen for a moment, as where a list was cut short."""
+        self._note("gone")
+        known = self.world.found
+        self._life.bench.source.drop("web")
+        await asyncio.sleep(self._dice.choice(GAPS))
+        self._life.bench.source.put(known)

@@ -1,0 +1,238 @@
+"""One HPA through the lives of several hpads, under virtual time: crashes, clean restarts, clocks that are set, a store
+that fails or is slow, targets that cannot be read. What each turn wanted and what was written is kept, and judged."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import virtual
+from control.bench import Bench, hpa
+
+from hpad import clock as clocks
+from hpad.kube import errors
+from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from hpad.model.key import Key
+from hpad.model.target import Scale
+from hpad.store import lasting
+from hpad.telemetry import Telemetry
+
+WEB = Key("default", "web")
+PERIOD = 15.0
+TOLERANCE = 4.0
+"""Seconds: a turn may count as of its planned moment, a fifth of the period ago, and clocks are trusted to a second."""
+
+
+class Shelf:
+    """Records in a dictionary that outlives processes. `fails`: nothing can be saved or read; `slow`: seconds a save
+    takes."""
+
+    name = "a shelf"
+
+    def __init__(self) -> None:
+        self.rows: dict[Key, bytes] = {}
+        self.fails = False
+        self.slow = 0.0
+
+    def group(self, key: Key) -> Key:
+        return key
+
+    async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
+        return ([], "unreadable") if self.fails else (list(self.rows.items()), None)
+
+    async def save(self, changes: Mapping[Key, bytes | None]) -> dict[Key, str]:
+        if self.slow:
+            await asyncio.sleep(self.slow)
+        if self.fails:
+            return dict.fromkeys(changes, "disk full")
+        self.rows.update({key: data for key, data in changes.items() if data is not None})
+        return {}
+
+    async def quarantine(self, keys: Collection[Key]) -> None:
+        raise AssertionError("nothing here is damaged")
+
+    def emptied(self) -> bool:
+        return False
+
+    async def size(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        pass
+
+
+class Machine(virtual.SetClock):
+    """The clocks of the machine that hpad runs on: `ticks` is what its monotonic clock is ahead of the loop's."""
+
+    ticks = 0.0
+
+    def now(self) -> datetime:
+        return virtual.START + timedelta(seconds=virtual.now()) + self.off
+
+    def monotonic(self) -> float:
+        return virtual.now() + self.ticks
+
+
+class Switch:
+    """An owner of everything, or of nothing."""
+
+    def __init__(self) -> None:
+        self.on = True
+
+    def owns(self, key: Key) -> bool:
+        return self.on
+
+
+class Write(NamedTuple):
+    """A scale that was written, when, and the limits of the HPA at that time."""
+
+    at: float
+    before: int
+    after: int
+    low: int
+    high: int
+
+
+class World:
+    """What outlives every process: target, metric, HPA, store, machine. `load` is the metric: ten for each replica.
+
+    `wanted` are the counts that turns found to be needed, with their times.
+    """
+
+    def __init__(self, replicas: int = 5, behavior: Mapping[str, Any] | None = None, **spec: Any) -> None:
+        self.found = hpa("web", behavior=behavior, **spec)
+        self.scales = {"web": replicas}
+        self.version = 1
+        self.load: int | None = 10 * replicas
+        self.shelf = Shelf()
+        self.clock = Machine()
+        self.wanted: list[tuple[float, int]] = []
+        self.writes: list[Write] = []
+
+    async def read(self) -> int | None:
+        if self.load is not None:
+            self.wanted.append((virtual.now(), -(-self.load // 10)))
+        return self.load
+
+    def forget(self) -> None:
+        """What was saved cannot be read: as with Kubernetes' own controller only the present count is held then."""
+        self.wanted = [(at, min(count, self.scales["web"])) for at, count in self.wanted]
+        self.writes.clear()
+
+    def set(self, count: int) -> None:
+        """By hand: what hpad has read of the scale is outdated then."""
+        self.version += 1
+        self.scales["web"] = count
+
+    def wrote(self, after: int) -> None:
+        spec = self.found.spec
+        low = 1 if spec.min_replicas is None else spec.min_replicas
+        self.writes.append(Write(virtual.now(), self.scales["web"], after, low, spec.max_replicas))
+
+
+QUICK = lasting.Pace(0.25, 1.0, 3.0)
+
+
+class Life:
+    """One process, from its start to its end. `pace` is that of its store."""
+
+    def __init__(self, world: World, pace: lasting.Pace = QUICK) -> None:
+        self.world = world
+        self.owner = Switch()
+        self.store = lasting.Lasting(world.shelf, world.clock, Telemetry(), pace, lambda key: True)
+        self.bench = Bench(
+            world.found,
+            owner=self.owner,
+            clock=world.clock,
+            store=self.store,
+            period=PERIOD,
+            gap=timedelta(seconds=4 * PERIOD),
+        )
+        self.bench.world.scales = world.scales
+        self.bench.metrics.values["web"] = world.read
+        self._observe(self.bench.world)
+        self.bench.source.subscribe(self._follow)
+        self._running = asyncio.create_task(self.store.run())
+        self.bench.controller.start()
+
+    def _observe(self, api: Any) -> None:
+        write, read = api.write_scale, api._scale
+
+        def versioned(ref: CrossVersionObjectReference) -> Scale | None:
+            found: Scale | None = read(ref)
+            version = {"name": "web", "resourceVersion": str(self.world.version)}
+            return None if found is None else msgspec.structs.replace(found, metadata=version)
+
+        async def write_scale(namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+            refused = bool(api.refusals) or "web" not in self.world.scales
+            if not refused and scale.metadata["resourceVersion"] != str(self.world.version):
+                raise errors.ApiError(409, "Conflict", "the object has been modified")
+            if not refused:
+                self.world.wrote(scale.spec.replicas)
+            answer: Scale = await write(namespace, ref, scale)
+            return answer
+
+        api.write_scale, api._scale = write_scale, versioned
+
+    def _follow(self, key: Key, old: object, new: HorizontalPodAutoscaler | None) -> None:
+        if new is not None:
+            self.world.found = new
+
+    async def crash(self) -> None:
+        """kill -9: nothing more is written, by any of its tasks."""
+        controller = self.bench.controller
+        tasks = [self._running, *controller._turns.values()]
+        if controller._dispatcher is not None:
+            tasks.append(controller._dispatcher)
+        controller._queue.shutdown()
+        self.bench.world.write_scale = self.bench.world.write_status = _dead  # type: ignore[method-assign,assignment]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """SIGTERM: turns are finished, what is left is saved."""
+        await self.bench.controller.stop(5)
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        await self.store.stop()
+
+
+async def _dead(*_: object) -> None:
+    raise asyncio.CancelledError
+
+
+def elsewhere(world: World, patch: pytest.MonkeyPatch, number: int, ticks: float) -> None:
+    """From now on hpad runs on another machine (or another boot of it), whose monotonic clock is so far ahead."""
+    patch.setattr(clocks, "_BOOT", f"boot {number}")
+    world.clock.ticks = ticks
+
+
+def too_early(world: World, window: float) -> list[str]:
+    """The scale-downs below what a turn wanted within the window; the HPA's maximum is above everything."""
+    found = []
+    for write in world.writes:
+        lately = [(count, at) for at, count in world.wanted if write.at - window + TOLERANCE < at <= write.at]
+        if write.after >= write.before or not lately:
+            continue
+        count, at = max(lately)
+        if write.after < min(count, write.high):
+            ago = write.at - at
+            found.append(f"{write.at:.0f} s: {write.before} -> {write.after}, though {count} wanted {ago:.0f} s before")
+    return found
+
+
+def too_fast(world: World, pods: int, period: float) -> list[str]:
+    """The scale-ups beyond so many pods in a period, by the rule of Kubernetes (horizontal.go: calculateScaleUpLimit
+    WithScalingRules): counted from what the writes of the last period leave of the present count."""
+    found = []
+    for number, write in enumerate(world.writes):
+        ago = [(write.at - other.at, other.after - other.before) for other in world.writes[:number]]
+        grown = sum(change for age, change in ago if change > 0 and age < period - TOLERANCE)
+        shrunk = -sum(change for age, change in ago if change < 0 and age < period + TOLERANCE)
+        limit = max(write.before, write.before - grown + shrunk + pods, write.low)
+        if write.after > limit:
+            found.append(f"{write.at:.0f} s: {write.before} -> {write.after}, though no more than {limit} are allowed")
+    return found

@@ -1,0 +1,62 @@
+"""For how long what is remembered is the whole story."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hpad import clock
+from hpad.clock import Moment
+from hpad.store.validity import Validity
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+MADE = Validity(clock.boot(), 100.0, lasts=15.0, grace=15.0)
+
+
+def after(seconds: float, jump: float = 0.0) -> Moment:
+    """So long after the turn; the wall clock was set by `jump` seconds meanwhile."""
+    return Moment(AT + timedelta(seconds=seconds + jump), 100.0 + seconds)
+
+
+def closed(validity: Validity = MADE) -> Validity:
+    return validity.sealed(AT, after(1))
+
+
+@pytest.mark.parametrize("jump", [0, -3600, 3600])
+@pytest.mark.parametrize(
+    ("validity", "seconds", "whole"),
+    [
+        (MADE, 0, True),
+        (MADE, 14.9, True),
+        (MADE, 15, False),
+        (MADE, 3600, False),
+        (closed(), 29.9, True),
+        (closed(), 30, False),
+        (MADE.spent(), 0, False),
+        (closed(MADE.spent()), 1, False),
+        (MADE.prolonged(Validity(clock.boot(), 115.0, 15.0, 15.0)), 29, True),
+        (MADE.prolonged(Validity(clock.boot(), 115.0, 15.0, 15.0)), 30, False),
+    ],
+)
+def test_it_is_whole_until_the_planned_turn_whatever_the_wall_clock_says(
+    validity: Validity, seconds: float, whole: bool, jump: float
+) -> None:
+    assert validity.is_whole(AT, after(seconds, jump)) is whole
+
+
+def test_after_a_turn_was_due_it_cannot_be_sealed() -> None:
+    assert MADE.sealed(AT, after(15)) == MADE
+
+
+@pytest.mark.parametrize(
+    ("seconds", "whole"), [(5, True), (29, True), (30, False), (3600, False), (-30, True), (-90, False)]
+)
+def test_of_another_boot_only_what_was_sealed_is_whole(seconds: float, whole: bool) -> None:
+    other = Validity("another", 1e6, lasts=15.0, grace=15.0)
+    assert not other.is_whole(AT, after(1))
+    sealed = Validity("another", 1e6, lasts=15.0, grace=15.0, closed=True)
+    assert sealed.is_whole(AT, after(0, seconds)) is whole
+
+
+def test_a_monotonic_clock_that_is_behind_is_another() -> None:
+    assert not MADE.is_whole(AT, Moment(AT + timedelta(seconds=5), 5.0))
+    assert not MADE.comparable(Moment(AT, 99.0))
