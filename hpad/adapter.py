@@ -58,6 +58,8 @@ from hpad.model.hpa import CrossVersionObjectReference
 from hpad.model.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetrics, PodMetricsList
 from hpad.model.narrow import custom_pod_sample, external_sample, fetch_failed, object_sample, pod_sample
 from hpad.model.quantity import Quantity, QuantityError, parse_milli
+from hpad.model.quoting import shown
+from hpad.model.reason import reason
 from hpad.model.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
@@ -193,4 +195,6 @@ __all__ = [
     "parse_milli",
     "pod_sample",
     "read_part",
+    "reason",
+    "shown",
 ]

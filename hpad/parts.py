@@ -54,7 +54,7 @@ class Parts:
             except TimeoutError:
                 self._log.error("did not stop in time", part=part.name)
             except Exception as error:  # noqa: BLE001  # the others are to be stopped all the same
-                self._log.error("did not stop cleanly", part=part.name, error=repr(error))
+                self._log.error("did not stop cleanly", part=part.name, error=f"{type(error).__name__}: {error}")
 
     async def wait(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set. Raises what a background task raised, should one ever fail."""
@@ -97,7 +97,9 @@ class Parts:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            self._log.error("bug: a part of hpad failed", part=task.get_name(), error=repr(task.exception()))
+            raised = task.exception()
+            named = f"{type(raised).__name__}: {raised}"
+            self._log.error("bug: a part of hpad failed", part=task.get_name(), error=named)
             self._failed.set()
 
 

@@ -112,7 +112,7 @@ routes:
             "is not a number above 0 (calls a second)",
         ),
         ("workers: none", "hpad.yaml: workers: 'none' is not a whole number of 1 or more"),
-        ("workers: true", "hpad.yaml: workers: True is not a whole number of 1 or more"),
+        ("workers: true", "hpad.yaml: workers: true is not a whole number of 1 or more"),
         ("listen: '8080'", "hpad.yaml: listen: '8080' is not of the form host:port"),
         ("feature_gates: {HPAScaleToZer: true}", "no feature gate 'HPAScaleToZer'; did you mean 'HPAScaleToZero'?"),
         ("feature_gates: HPAScaleToZero", "'HPAScaleToZero' is given no value: write HPAScaleToZero=true or =false"),

@@ -13,7 +13,7 @@ from typing import Annotated
 import cronsim
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, shown
 
 _ZONES = zoneinfo.available_timezones()  # reads files: here, as modules are imported in a thread
 _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -34,14 +34,14 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def __post_init__(self) -> None:
         if self.timezone not in _ZONES:
-            raise ValueError(f'timezone: there is no {self.timezone!r}; write something like "Europe/Berlin"')
+            raise ValueError(f'timezone: there is no {shown(self.timezone)}; write something like "Europe/Berlin"')
         for field in ("start", "end"):
             try:
                 next(cronsim.CronSim(getattr(self, field), datetime(2000, 1, 1, tzinfo=UTC)))
             except (cronsim.CronSimError, StopIteration):
                 given = getattr(self, field)
                 raise ValueError(
-                    f'{field}: {given!r} is no schedule that comes round; write something like "0 8 * * 1-5"'
+                    f'{field}: {shown(given)} is no schedule that comes round; write something like "0 8 * * 1-5"'
                 ) from None
 
     def value(self, now: datetime, zone: tzinfo) -> int:

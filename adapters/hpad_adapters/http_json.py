@@ -28,6 +28,8 @@ from hpad.adapter import (
     meant,
     parse_duration,
     read_part,
+    reason,
+    shown,
 )
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(\*)\]")
@@ -60,7 +62,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if "@" in parts.netloc:
             raise ValueError("url: leave credentials out of it; write headers: {Authorization: {file: …}}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment or bad_port:
-            raise ValueError(f'url: {self.url!r} is not of the form "http://host/path"')
+            raise ValueError(f'url: {shown(self.url)} is not of the form "http://host/path"')
         steps(self.path)
 
 
@@ -96,7 +98,7 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.max_bytes < 1 or self.max_elements < 1:
             raise ValueError("max_bytes and max_elements are numbers of 1 or more")
         if self.seconds <= 0:
-            raise ValueError(f"request_timeout: {self.request_timeout!r} is not a duration above zero")
+            raise ValueError(f"request_timeout: {shown(self.request_timeout)} is not a duration above zero")
 
     @property
     def seconds(self) -> float:
@@ -205,7 +207,7 @@ class HttpJson:
         except TimeoutError:
             return AdapterError(f"{where} did not answer in time")
         except (aiohttp.ClientError, OSError) as error:
-            return AdapterError(f"{where} cannot be read: {type(error).__name__}")
+            return AdapterError(f"{where} cannot be read: {reason(error)}")
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes | None:
         body = bytearray()
@@ -287,7 +289,7 @@ def steps(path: str) -> list[Step]:
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None or (match.start() == 0 and match.group().startswith(".")):
-            raise ValueError(f'path: {path!r} is not of the form "queues[0].depth"')
+            raise ValueError(f'path: {shown(path)} is not of the form "queues[0].depth"')
         found.append(match[1] if match[1] else int(match[2]) if match[2] else None)
         position = match.end()
     return found
@@ -324,5 +326,5 @@ def _milli(value: Any) -> int:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
-        return f"no {error.args[0]!r}"
+        return f"no {shown(error.args[0])}"
     return "the list is too short" if isinstance(error, IndexError) else "what is there is something else"

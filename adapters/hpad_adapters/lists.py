@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hpad.adapter import AdapterError, ApiReader, Context, fetch_failed, parse_duration
+from hpad.adapter import AdapterError, ApiReader, Context, fetch_failed, parse_duration, shown
 
 T = TypeVar("T")
 _AT_ONCE = 16
@@ -19,7 +19,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
-            raise ValueError(f"request_timeout: {self.request_timeout!r} is not a duration above zero")
+            raise ValueError(f"request_timeout: {shown(self.request_timeout)} is not a duration above zero")
 
     @property
     def seconds(self) -> float:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, reason, shown
 from hpad_adapters import resp
 from hpad_adapters.resp import Reply, ReplyError
 
@@ -61,7 +61,7 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("url: leave credentials out of it; write password_file")
         database = parts.path.strip("/") or "0"
         if parts.scheme not in ("redis", "rediss") or not parts.hostname or bad_port or not database.isdecimal():
-            raise ValueError(f'url: {self.url!r} is not of the form "redis://host:6379/0"')
+            raise ValueError(f'url: {shown(self.url)} is not of the form "redis://host:6379/0"')
         if sum(map(bool, (self.password, self.password_file, self.password_env))) > 1:
             raise ValueError("give one of password, password_file and password_env")
 
@@ -159,7 +159,7 @@ class Redis:
         except resp.ProtocolError as error:
             raise AdapterError(f"{self._where} {error}") from None
         except (OSError, EOFError) as error:
-            raise AdapterError(f"{self._where} cannot be reached or broke off ({type(error).__name__})") from None
+            raise AdapterError(f"{self._where} cannot be reached or broke off ({reason(error)})") from None
         for reply in replies[: len(opening)]:
             if isinstance(reply, ReplyError):
                 raise AdapterError(f"{self._where} refuses: {reply}")
@@ -202,6 +202,4 @@ async def _connected(
 
 
 def _name(error: Exception) -> str:
-    return str(
-        getattr(error, "filename", None) or (error.args[0] if isinstance(error, KeyError) else type(error).__name__)
-    )
+    return str(getattr(error, "filename", None) or (error.args[0] if isinstance(error, KeyError) else reason(error)))

@@ -22,6 +22,8 @@ from hpad.adapter import (
     Sample,
     meant,
     one_by_one,
+    reason,
+    shown,
 )
 
 
@@ -44,7 +46,7 @@ class Static:
         try:
             numbers = yaml.safe_load(await asyncio.to_thread(self._file.read_bytes))
         except (OSError, yaml.YAMLError) as error:
-            raise AdapterError(f"{self._file} cannot be read: {type(error).__name__}") from None
+            raise AdapterError(f"{self._file} cannot be read: {reason(error)}") from None
 
         async def number(query: Query) -> Sample:
             if not isinstance(numbers, dict) or query.name not in numbers:
@@ -54,7 +56,9 @@ class Static:
             try:
                 return ExternalSample((Quantity.parse(numbers[query.name]).milli(),), self._clock.now())
             except QuantityError:
-                raise AdapterError(f'{self._file}: "{query.name}" is {numbers[query.name]!r}, not a number') from None
+                raise AdapterError(
+                    f'{self._file}: "{query.name}" is {shown(numbers[query.name])}, not a number'
+                ) from None
 
         return await one_by_one(queries, number)
 

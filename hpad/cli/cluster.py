@@ -14,6 +14,7 @@ from hpad import process
 from hpad.cli import inputs
 from hpad.cli.failure import Failure
 from hpad.manifests.documents import Document
+from hpad.model.quoting import shown
 
 DESCRIPTION = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
@@ -72,7 +73,7 @@ def add_parser(commands: Any) -> None:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a number from 0 (any that is free) to 65535")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a port, a number from 0 (any that is free) to 65535")
     return int(text)
 
 
@@ -130,7 +131,7 @@ def _documents(names: Iterable[str]) -> list[Document]:
         for fault in document.faults:
             raise Failure(f"{inputs.place(document, document.line)}: {fault}")
         if not isinstance(document.value, dict):
-            raise Failure(f"{document.file}:{document.line}: not an object, but {document.value!r}")
+            raise Failure(f"{document.file}:{document.line}: not an object, but {shown(document.value)}")
     return found
 
 

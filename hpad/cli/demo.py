@@ -14,6 +14,7 @@ from hpad import process
 from hpad.cli import plain
 from hpad.cli.failure import Failure
 from hpad.lab.demo.pace import LEAST, USUAL
+from hpad.model.quoting import shown
 
 DESCRIPTION = """\
 Starts an API server, hpad, and a few real programs on this machine, and shows hpad scaling them:
@@ -70,7 +71,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not LEAST <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {LEAST:.0f} to 3600")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds from {LEAST:.0f} to 3600")
     return seconds
 
 

@@ -20,6 +20,7 @@ from hpad.clock import Clock
 from hpad.gather import contexts, fanout, plan, registry
 from hpad.kube import client, cluster, config
 from hpad.model import hints, selector
+from hpad.model.quoting import shown
 
 
 class Question(NamedTuple):
@@ -108,7 +109,7 @@ def _source(told: settings.Settings, name: str) -> settings.SourceSettings:
     if name in settings.BUILT_IN_SOURCES:
         return settings.SourceSettings(name=name, adapter=name)
     known = [*(source.name for source in told.sources), *settings.BUILT_IN_SOURCES]
-    raise Failure(f"there is no source {name!r}{hints.meant(name, known)}; there are {', '.join(known)}")
+    raise Failure(f"there is no source {shown(name)}{hints.meant(name, known)}; there are {', '.join(known)}")
 
 
 async def _query(source: settings.SourceSettings, args: argparse.Namespace) -> Query:
@@ -143,7 +144,9 @@ def _object(text: str) -> CrossVersionObjectReference:
     version_and_kind, slash, name = text.rpartition("/")
     version, _, kind = version_and_kind.rpartition("/")
     if not slash or not kind or not name:
-        raise Failure(f"--object: {text!r} is not of the form KIND/NAME or VERSION/KIND/NAME, such as Ingress/main")
+        raise Failure(
+            f"--object: {shown(text)} is not of the form KIND/NAME or VERSION/KIND/NAME, such as Ingress/main"
+        )
     return CrossVersionObjectReference(kind=kind, name=name, api_version=version)
 
 
@@ -155,7 +158,7 @@ def _asker(args: argparse.Namespace) -> Asker | None:
         return None
     kind, _, name = args.target.rpartition("/")
     if args.target and not (kind and name):
-        raise Failure(f"--target: {args.target!r} is not of the form KIND/NAME, such as Deployment/web")
+        raise Failure(f"--target: {shown(args.target)} is not of the form KIND/NAME, such as Deployment/web")
     labels = dict(part.partition("=")[::2] for part in args.hpa_labels.split(",") if part)
     return Asker(name=args.hpa, target_kind=kind, target_name=name, labels=tuple(sorted(labels.items())))
 

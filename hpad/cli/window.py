@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpad.cli.failure import Failure
+from hpad.model.quoting import shown
 
 _SECONDS = 5.0
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
@@ -52,7 +53,7 @@ def _url(args: argparse.Namespace) -> str:
     if address.startswith(":"):  # what listens on all addresses
         address = f"127.0.0.1{address}"
     if (separator and scheme not in ("http", "https")) or not _good(address):
-        raise Failure(f"--address: {given!r} is not of the form HOST:PORT or https://HOST:PORT")
+        raise Failure(f"--address: {shown(given)} is not of the form HOST:PORT or https://HOST:PORT")
     here = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
     secure = scheme == "https" or (not separator and (here or args.cacert is not None or args.cert is not None))
     host = address.rstrip("/").rpartition(":")[0] or address

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from hpad.model.quoting import shown
 from hpad.settings import values as settings
 
 _PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")
@@ -262,7 +263,7 @@ def _may_be_secret(path: Path) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return _USER_INFO.sub("//***@", repr(value))[:_LONGEST_VALUE]
+    return _USER_INFO.sub("//***@", shown(value))[:_LONGEST_VALUE]
 
 
 def _written(path: Path) -> str:

@@ -23,6 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 from hpad.clock import SystemClock
 from hpad.kube import oidc, plugin
 from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
+from hpad.model.quoting import shown
 
 __all__ = ["ClusterConfig", "ConfigError", "load"]
 
@@ -47,7 +48,7 @@ def load(kubeconfig: str | None = None, context: str | None = None) -> ClusterCo
     if files:
         return _from_kubeconfig(files, context)
     if context is not None:
-        raise ConfigError(f"context {context!r} is asked for, but there is no kubeconfig: {_looked()}")
+        raise ConfigError(f"context {shown(context)} is asked for, but there is no kubeconfig: {_looked()}")
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return _from_pod(_SERVICE_ACCOUNT)
     raise ConfigError(f"no cluster is configured: {_looked()}; name a file with --kubeconfig")
@@ -165,7 +166,7 @@ class _Source:
         context = self._named(merged, "contexts", name)["context"]
         cluster = self._named(merged, "clusters", context.get("cluster"))["cluster"]
         if not cluster.get("server"):
-            raise ConfigError(f"{self._where()}: the cluster {context.get('cluster')!r} has no server")
+            raise ConfigError(f"{self._where()}: the cluster {shown(context.get('cluster'))} has no server")
         if not context.get("user"):  # anonymous; the loader needs a user all the same
             context["user"] = _NOBODY
             merged["users"].append({"name": _NOBODY, "user": {}})
@@ -182,7 +183,7 @@ class _Source:
         address = str(cluster["server"])
         if "@" in address:  # not quoted: it would stand in every error
             raise ConfigError(
-                f"{self._where()}: the cluster {name!r} has a server with a user in its address; name a user"
+                f"{self._where()}: the cluster {shown(name)} has a server with a user in its address; name a user"
             )
         if "://" not in address:
             tls = any(cluster.get(field_) for field_ in _TLS) or any(user.get(field_) for field_ in _TLS)
@@ -194,8 +195,8 @@ class _Source:
             good = False
         if not good:
             raise ConfigError(
-                f"{self._where()}: the cluster {name!r} has the server {cluster['server']!r}, which is not an address "
-                "such as https://10.0.0.1:6443"
+                f"{self._where()}: the cluster {shown(name)} has the server {shown(cluster['server'])}, which is "
+                "not an address such as https://10.0.0.1:6443"
             )
         return address
 
@@ -219,19 +220,19 @@ class _Source:
         for field_ in _IMPERSONATION:
             if user.get(field_):
                 raise ConfigError(
-                    f"{self._where()}: the user {name!r} asks for impersonation ({field_}:), which hpad does not do; "
-                    "use a user of its own"
+                    f"{self._where()}: the user {shown(name)} asks for impersonation ({field_}:), which hpad does "
+                    "not do; use a user of its own"
                 )
         provider = user.pop("auth-provider", None) or {}
         if not provider:
             return
         told = provider.get("config") or {} if isinstance(provider, dict) else None
         if not isinstance(told, dict):
-            raise ConfigError(f"{self._where()}: the user {name!r} has an auth-provider that is none")
+            raise ConfigError(f"{self._where()}: the user {shown(name)} has an auth-provider that is none")
         if provider.get("name") != "oidc":
             raise ConfigError(
-                f"{self._where()}: the user {name!r} has the auth-provider {provider.get('name')!r}; Kubernetes has "
-                "dropped all but oidc, use an exec plugin"
+                f"{self._where()}: the user {shown(name)} has the auth-provider {shown(provider.get('name'))}; "
+                "Kubernetes has dropped all but oidc, use an exec plugin"
             )
         try:
             settings = {key: str(value) for key, value in told.items() if value is not None}
@@ -251,13 +252,13 @@ class _Source:
             kind = section.removesuffix("s")
             found[kind] = found.get(kind) or {}
             if not isinstance(found[kind], dict):
-                raise ConfigError(f"{self._where()}: the {kind} {name!r} is no mapping")
+                raise ConfigError(f"{self._where()}: the {kind} {shown(name)} is no mapping")
             return found
-        known = ", ".join(repr(entry.get("name")) for entry in entries)
-        raise ConfigError(f"{self._where()}: no {name!r} among the {section}; there is {known or 'none'}")
+        known = ", ".join(shown(entry.get("name")) for entry in entries)
+        raise ConfigError(f"{self._where()}: no {shown(name)} among the {section}; there is {known or 'none'}")
 
     def _where(self) -> str:
-        return f"{', '.join(self.files)}, context {self.context!r}"
+        return f"{', '.join(self.files)}, context {shown(self.context)}"
 
     def every(self) -> float | None:
         """How often to read anew: never for what cannot change but by its own expiry."""

@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from hpad.model.reason import reason
+
 CERTIFICATE = "Certificate"
 CUT = "Cut"
 STALE = "Stale"
@@ -198,7 +200,7 @@ _FOREIGN: tuple[tuple[type[Exception], str, _Say], ...] = (
     ),
     # no room for one more thread, in which names are looked up
     (RuntimeError, "Connection", lambda server, error: f"{server} cannot be asked: {error}"),
-    (Exception, CUT, lambda server, error: f"the answer of {server} broke off ({type(error).__name__})"),
+    (Exception, CUT, lambda server, error: f"the answer of {server} broke off ({reason(error)})"),
 )
 """What each foreign exception is here, the first that fits: its reason, and what to say of it."""
 

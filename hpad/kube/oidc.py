@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from hpad.kube.credentials import ConfigError
+from hpad.model.quoting import shown
 
 T = TypeVar("T")
 _LEAST = timedelta(seconds=90)  # what a token has to be good for still
@@ -80,7 +81,7 @@ def current(settings: Mapping[str, str], held: Tokens, now: datetime) -> Tokens:
 def _refresh(settings: Mapping[str, str], refresh: str) -> Tokens:
     issuer = settings.get("idp-issuer-url", "").rstrip("/")
     if not issuer.startswith(("https://", "http://127.0.0.1:")):
-        raise ConfigError(f"idp-issuer-url {issuer!r} is no https URL")
+        raise ConfigError(f"idp-issuer-url {shown(issuer)} is no https URL")
     trust = _trust(settings)
     found = _ask(urllib.request.Request(f"{issuer}/.well-known/openid-configuration"), trust, _Discovered)
     form = {"grant_type": "refresh_token", "refresh_token": refresh, "client_id": settings.get("client-id", "")}

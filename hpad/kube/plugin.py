@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.kube.credentials import ConfigError
+from hpad.model.quoting import shown
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXTENSION = "client.authentication.k8s.io/exec"
@@ -76,7 +77,7 @@ def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
         raise ConfigError("exec: it is no mapping with a command")
     version, command = spec.get("apiVersion"), spec.get("command")
     if version not in VERSIONS:
-        raise ConfigError(f"exec: apiVersion {version!r} is none of {', '.join(VERSIONS)}")
+        raise ConfigError(f"exec: apiVersion {shown(version)} is none of {', '.join(VERSIONS)}")
     if not isinstance(command, str) or not command:
         raise ConfigError("exec: there is no command")
     if spec.get("interactiveMode") == "Always":

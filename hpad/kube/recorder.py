@@ -86,7 +86,7 @@ class Recorder:
             await self._handle(waiting)
         except Exception as error:  # noqa: BLE001  # one event must not end the caches
             self.dropped += 1
-            self._bugs.struck(error=repr(error), reason=waiting.event.reason)
+            self._bugs.struck(error=f"{type(error).__name__}: {error}", reason=waiting.event.reason)
 
     async def _handle(self, waiting: _Waiting) -> None:
         event = waiting.event

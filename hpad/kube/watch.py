@@ -9,6 +9,7 @@ import msgspec
 
 from hpad.kube import errors
 from hpad.kube.client import Client
+from hpad.model.quoting import shown
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
@@ -107,7 +108,7 @@ def decode(line: bytes) -> Change:
     if change.type == _ERROR:
         raise errors.from_event(bytes(change.object))
     if change.type not in _KNOWN:
-        raise errors.ApiError(0, "BadAnswer", f"the watch brought a change of unknown type {change.type[:32]!r}")
+        raise errors.ApiError(0, "BadAnswer", f"the watch brought a change of unknown type {shown(change.type[:32])}")
     return change
 
 

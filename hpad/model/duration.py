@@ -3,6 +3,8 @@
 import re
 from datetime import timedelta
 
+from hpad.model.quoting import shown
+
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _LONGEST = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits; 292 years, so that dates can be counted from today
@@ -16,10 +18,12 @@ def parse(text: str) -> timedelta:
     """
     whole = _WHOLE.fullmatch(text.strip())
     if whole is None:
-        raise ValueError(f'{text!r} is not a duration: write a number with its unit, such as "15s", "5m" or "1h30m"')
+        raise ValueError(
+            f'{shown(text)} is not a duration: write a number with its unit, such as "15s", "5m" or "1h30m"'
+        )
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(whole[2]))
     if seconds >= _LONGEST:
-        raise ValueError(f"{text!r} is too long a duration: the longest is 2562047h")
+        raise ValueError(f"{shown(text)} is too long a duration: the longest is 2562047h")
     return timedelta(seconds=-seconds if whole[1] == "-" else seconds)
 
 

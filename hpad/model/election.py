@@ -8,6 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from hpad.model import duration
+from hpad.model.quoting import shown
 
 JITTER = 1.2
 """Candidates wait one to 1 + JITTER retry periods between two tries (client-go: JitterFactor)."""
@@ -73,7 +74,7 @@ def _problems_of_shards(election: Election) -> list[str]:
         )
     if len(election.name) > LONGEST_LABEL:
         found.append(
-            f"resource_name: {election.name!r} has more than {LONGEST_LABEL} characters: with shards it is the value of"
-            " a label"
+            f"resource_name: {shown(election.name)} has more than {LONGEST_LABEL} characters: with shards it is the "
+            "value of a label"
         )
     return found

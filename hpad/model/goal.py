@@ -20,6 +20,7 @@ from hpad.model.hpa import (
     ResourceMetricSource,
 )
 from hpad.model.quantity import Format, Quantity
+from hpad.model.quoting import shown
 from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
 from hpad.model.selector import LabelSelector, Selector, SelectorError
 
@@ -270,7 +271,7 @@ def _unknown(spec: MetricSpec, namespace: str) -> Goal:
         kind="",
         amount=0,
         description="",
-        label=f"metric of type {spec.type!r}",
+        label=f"metric of type {shown(spec.type)}",
         wording=Wording(reason="InvalidMetricSourceType", fetch="", measure="", outer=""),
         query=Query(type=spec.type, namespace=namespace, name=""),
         spec=spec,

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from hpad.model.quoting import shown
+
 
 class Key(NamedTuple):
     """The identity of a namespaced object of a known kind; prints as `namespace/name`."""
@@ -17,5 +19,5 @@ class Key(NamedTuple):
         """Read `namespace/name`; raises ValueError for any other form."""
         namespace, slash, name = text.partition("/")
         if not (namespace and slash and name) or "/" in name:
-            raise ValueError(f"{text!r} is not of the form namespace/name")
+            raise ValueError(f"{shown(text)} is not of the form namespace/name")
         return cls(namespace, name)

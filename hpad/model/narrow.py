@@ -12,6 +12,7 @@ from typing import Final
 from hpad.model import duration
 from hpad.model.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from hpad.model.quantity import QuantityError, parse_milli
+from hpad.model.quoting import shown
 from hpad.model.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue
 
 RESOURCE_API: Final = "resource"
@@ -110,7 +111,7 @@ def _milli(value: str | int | float, what: str) -> int:
     try:
         return parse_milli(value if isinstance(value, str) else repr(value))
     except QuantityError as error:
-        raise AdapterError(f"{what} reads {value!r}, which is no quantity: {error}") from error
+        raise AdapterError(f"{what} reads {shown(value)}, which is no quantity: {error}") from error
 
 
 def _seconds(seconds: int, what: str) -> timedelta:

@@ -31,6 +31,7 @@ import msgspec
 
 from hpad.model import duration
 from hpad.model.quantity import QuantityError, parse_milli
+from hpad.model.quoting import shown
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ def parse(text: str) -> Fallback:
     kind, value, after = found.group("kind", "value", "after") if found else ("", None, None)
     takes = {HOLD: False, IGNORE: False, REPLICAS: True, LAST_GOOD: True}
     if takes.get(kind) is not (value is not None):
-        raise ValueError(f"{text!r} is not one of {_FORMS}")
+        raise ValueError(f"{shown(text)} is not one of {_FORMS}")
     held = None if after is None else _duration(after)
     if kind == REPLICAS:
         return Fallback(kind=kind, replicas=_count(value or "", 1, _MOST), after=held)
@@ -163,7 +164,7 @@ def _by_metric(text: str, one: Callable[[str], T], metrics: tuple[str, ...]) -> 
         name, equals, value = part.strip().rpartition("=")
         if equals and name not in metrics:
             raise ValueError(
-                f"there is no metric {name!r} here; there are {', '.join(dict.fromkeys(metrics)) or 'none'}"
+                f"there is no metric {shown(name)} here; there are {', '.join(dict.fromkeys(metrics)) or 'none'}"
             )
         named[name] = one(value)
     return {name: named[name] if name in named else named[""] for name in metrics if name in named or "" in named}
@@ -179,17 +180,17 @@ def _threshold(text: str) -> int:
     try:
         return parse_milli(text)
     except QuantityError:
-        raise ValueError(f"{text!r} is not a number such as 5 or 500m") from None
+        raise ValueError(f"{shown(text)} is not a number such as 5 or 500m") from None
 
 
 def _duration(text: str) -> timedelta:
     parsed = duration.parse(text)
     if parsed < timedelta(0):
-        raise ValueError(f"{text!r} is negative: a duration such as 3m is needed")
+        raise ValueError(f"{shown(text)} is negative: a duration such as 3m is needed")
     return parsed
 
 
 def _count(text: str, low: int, high: int) -> int:
     if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-        raise ValueError(f"{text!r} is not a whole number of {low} or more")
+        raise ValueError(f"{shown(text)} is not a whole number of {low} or more")
     return int(text)

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from hpad.model.election import Election, problems
+from hpad.model.quoting import shown
 from hpad.model.sample import EXTERNAL
 from hpad.model.serving import Serving
 from hpad.model.serving import problems as serving_problems
@@ -97,8 +98,8 @@ def _place(origin: str, field: str) -> str:
 
 def _unknown(field: str) -> str:
     if field in sections.RENAMED:
-        return f"{field!r} is called {sections.RENAMED[field]!r} now"
-    return f"unknown field {field!r}{values.near(field, tuple(sections.PARSERS)) or _SEE}"
+        return f"{shown(field)} is called {shown(sections.RENAMED[field])} now"
+    return f"unknown field {shown(field)}{values.near(field, tuple(sections.PARSERS)) or _SEE}"
 
 
 def _read(origin: str, field: str, value: Any) -> Any:
@@ -177,7 +178,9 @@ def _inconsistent(merged: Mapping[str, Any], wrong: set[str | int]) -> list[valu
     """What does not go together, as far as the settings that it is about could be read."""
     names = tuple(source.name for source in merged.get("sources", ()))
     found = [
-        values.Flaw(("routes", index, "source"), f"there is no source {route.source!r}{_hint(route.source, names)}")
+        values.Flaw(
+            ("routes", index, "source"), f"there is no source {shown(route.source)}{_hint(route.source, names)}"
+        )
         for index, route in enumerate(merged.get("routes", ()))
         if "sources" not in wrong and route.source not in (*names, *BUILT_IN_SOURCES)
     ]

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from hpad.model import terms
+from hpad.model.quoting import shown
 from hpad.model.sample import SOURCE_TYPES
 from hpad.settings import values
 from hpad.settings.shape import (
@@ -31,7 +32,7 @@ def types(value: Any) -> tuple[str, ...]:
     read = values.names(value)
     for kind in read:
         if kind not in SOURCE_TYPES:
-            raise ValueError(f"there is no metric type {kind!r}{values.hint(kind, SOURCE_TYPES)}")
+            raise ValueError(f"there is no metric type {shown(kind)}{values.hint(kind, SOURCE_TYPES)}")
     return read
 
 

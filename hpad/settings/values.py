@@ -14,6 +14,7 @@ from hpad.model import selector as selectors
 from hpad.model.election import LEASES
 from hpad.model.names import label_faults, subdomain_faults
 from hpad.model.quantity import Quantity, QuantityError
+from hpad.model.quoting import shown
 from hpad.model.tunables import Gates
 
 _T = TypeVar("_T")
@@ -60,7 +61,7 @@ class FlawedError(ValueError):
 
 def text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not text")
+        raise ValueError(f"{shown(value)} is not text")
     return value
 
 
@@ -84,7 +85,7 @@ def memory(value: Any) -> int | None:
     except (QuantityError, TypeError):
         parsed = 0
     if not _LEAST_MEMORY <= parsed < 1 << 63:
-        raise ValueError(f'{value!r} is not an amount of memory of 1Mi or more such as "256Mi", "auto" or "none"')
+        raise ValueError(f'{shown(value)} is not an amount of memory of 1Mi or more such as "256Mi", "auto" or "none"')
     return parsed
 
 
@@ -97,7 +98,7 @@ def disk(value: Any) -> int:
     except ValueError:
         parsed = None
     if not parsed:
-        raise ValueError(f'{value!r} is not an amount of disk of 1Mi or more such as "1Gi", or "none"')
+        raise ValueError(f'{shown(value)} is not an amount of disk of 1Mi or more such as "1Gi", or "none"')
     return parsed
 
 
@@ -106,23 +107,23 @@ def names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",") if name.strip()]
     if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
-        raise ValueError(f"{value!r} is not a list of names")
+        raise ValueError(f"{shown(value)} is not a list of names")
     return tuple(value)
 
 
 def duration(value: Any) -> timedelta:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise ValueError(f'{value!r} has no unit: write "{value}s" for seconds')
+        raise ValueError(f'{shown(value)} has no unit: write "{value}s" for seconds')
     parsed = durations.parse(text(value))
     if parsed < timedelta(0):
-        raise ValueError(f"{value!r} is negative: a duration of zero or more is needed")
+        raise ValueError(f"{shown(value)} is negative: a duration of zero or more is needed")
     return parsed
 
 
 def positive_duration(value: Any) -> timedelta:
     parsed = duration(value)
     if not parsed:
-        raise ValueError(f"{value!r} is no time at all: a duration above zero is needed")
+        raise ValueError(f"{shown(value)} is no time at all: a duration above zero is needed")
     return parsed
 
 
@@ -139,16 +140,16 @@ def staleness(value: Any) -> timedelta:
 def _at_least(least: timedelta, value: Any) -> timedelta:
     parsed = positive_duration(value)
     if parsed < least:
-        raise ValueError(f"{value!r} is less than {durations.write(least)}, the least that works")
+        raise ValueError(f"{shown(value)} is less than {durations.write(least)}, the least that works")
     return parsed
 
 
 def count(value: Any) -> int:
     digits = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(digits, str) or not digits.isascii() or not digits.isdigit() or int(digits) < 1:
-        raise ValueError(f"{value!r} is not a whole number of 1 or more")
+        raise ValueError(f"{shown(value)} is not a whole number of 1 or more")
     if int(digits) > _MOST:
-        raise ValueError(f"{value!r} is more than {_MOST}, the most there can be")
+        raise ValueError(f"{shown(value)} is more than {_MOST}, the most there can be")
     return int(digits)
 
 
@@ -158,7 +159,7 @@ def qps(value: Any) -> float | None:
         return None
     number = _number(value)
     if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a number of requests a second")
+        raise ValueError(f"{shown(value)} is not a number of requests a second")
     return number if number > 0 else None
 
 
@@ -171,14 +172,14 @@ def pace(value: Any) -> float:
     """Calls a second."""
     number = math.nan if isinstance(value, str) else _number(value)
     if not 0 < number < math.inf:
-        raise ValueError(f"{value!r} is not a number above 0 (calls a second)")
+        raise ValueError(f"{shown(value)} is not a number above 0 (calls a second)")
     return number
 
 
 def fraction(value: Any) -> float:
     number = _number(value)
     if not 0 <= number <= 1:
-        raise ValueError(f"{value!r} is not a number from 0 to 1 (0.1 is ten percent)")
+        raise ValueError(f"{shown(value)} is not a number from 0 to 1 (0.1 is ten percent)")
     return number
 
 
@@ -193,14 +194,14 @@ def _number(value: Any) -> float:
 def flag(value: Any) -> bool:
     known: dict[Any, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
     if not isinstance(value, bool | str) or value not in known:
-        raise ValueError(f"{value!r} is neither true nor false")
+        raise ValueError(f"{shown(value)} is neither true nor false")
     return known[value]
 
 
 def one_of(*choices: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in choices:
-            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
+            raise ValueError(f"{shown(value)} is not one of {', '.join(choices)}")
         return str(value)
 
     return parse
@@ -211,19 +212,19 @@ def address(value: Any) -> tuple[str, int] | None:
         return None
     host, colon, port = text(value).rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f'{value!r} is not of the form host:port, such as "127.0.0.1:8473", or "none"')
+        raise ValueError(f'{shown(value)} is not of the form host:port, such as "127.0.0.1:8473", or "none"')
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
 def object_name(value: Any) -> str:
     for fault in subdomain_faults(text(value)):
-        raise ValueError(f"{value!r} is no name: {fault}")
+        raise ValueError(f"{shown(value)} is no name: {fault}")
     return str(value)
 
 
 def namespace(value: Any) -> str:
     for fault in label_faults(text(value)):
-        raise ValueError(f"{value!r} is no namespace: {fault}")
+        raise ValueError(f"{shown(value)} is no namespace: {fault}")
     return str(value)
 
 
@@ -238,23 +239,23 @@ def gates(value: Any) -> dict[str, bool]:
         parts = [part.partition("=") for part in value.split(",") if part.strip()]
         for name, equals, _ in parts:
             if not equals:
-                raise ValueError(f"{name.strip()!r} is given no value: write {name.strip()}=true or =false")
+                raise ValueError(f"{shown(name.strip())} is given no value: write {name.strip()}=true or =false")
         value = {name.strip(): setting.strip().lower() for name, _, setting in parts}
     if not isinstance(value, dict):
-        raise ValueError(f'{value!r} is not of the form "Name=true,Other=false"')
+        raise ValueError(f'{shown(value)} is not of the form "Name=true,Other=false"')
     known = Gates.__struct_fields__
     for name in value:
         if name in _RETIRED_GATES:
             raise ValueError(f"{name} {_RETIRED_GATES[name]}: leave it out")
         if name not in known:
-            raise ValueError(f"there is no feature gate {name!r}{hint(name, known)}")
+            raise ValueError(f"there is no feature gate {shown(name)}{hint(name, known)}")
     return {name: flag(setting) for name, setting in value.items()}
 
 
 def lock(value: Any) -> str:
     """The kind of object that a leader is elected by: `leases`, the one that is left of five."""
     if isinstance(value, str) and value in _RETIRED_LOCKS:
-        raise ValueError(f"{value!r} was removed with Kubernetes {_RETIRED_LOCKS[value]}: write {LEASES}")
+        raise ValueError(f"{shown(value)} was removed with Kubernetes {_RETIRED_LOCKS[value]}: write {LEASES}")
     return one_of(LEASES)(value)
 
 
@@ -264,13 +265,13 @@ def selector(value: Any) -> str:
     try:
         selectors.parse(given)
     except selectors.SelectorError as error:
-        raise ValueError(f'{given!r} is not a label selector such as "autoscaler=hpad": {error}') from None
+        raise ValueError(f'{shown(given)} is not a label selector such as "autoscaler=hpad": {error}') from None
     return given
 
 
 def labels(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(word, str) for pair in value.items() for word in pair):
-        raise ValueError(f"{value!r} is not a mapping of labels to values such as {{queue: orders}}")
+        raise ValueError(f"{shown(value)} is not a mapping of labels to values such as {{queue: orders}}")
     return value
 
 
@@ -300,7 +301,7 @@ def hint(name: Any, known: tuple[str, ...]) -> str:
 def near(name: Any, known: tuple[str, ...]) -> str:
     """What was probably meant; empty where nothing comes near."""
     close = meant(name, known)
-    return f"; did you mean {close!r}?" if close else ""
+    return f"; did you mean {shown(close)}?" if close else ""
 
 
 def meant(name: Any, known: tuple[str, ...]) -> str | None:
@@ -311,10 +312,10 @@ def meant(name: Any, known: tuple[str, ...]) -> str | None:
 def fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:
     """Read a mapping field by field; raises FlawedError for the fields that are unknown, wrong or missing."""
     if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is not a mapping of {', '.join(parsers)}")
+        raise ValueError(f"{shown(value)} is not a mapping of {', '.join(parsers)}")
     found = [Flaw((), f"{name} is missing") for name in parsers if required and name not in value]
     unknown = [name for name in value if name not in parsers]
-    found += [Flaw((), f"unknown field {name!r}{hint(name, tuple(parsers))}", str(name)) for name in unknown]
+    found += [Flaw((), f"unknown field {shown(name)}{hint(name, tuple(parsers))}", str(name)) for name in unknown]
     known = {name: entry for name, entry in value.items() if name in parsers}
     try:
         read = each((name, functools.partial(parsers[name], entry)) for name, entry in known.items())

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import yarl
 
-from hpad.adapter import AdapterError, Context, parse_duration, read_part
+from hpad.adapter import AdapterError, Context, parse_duration, read_part, reason
 from hpad_adapters.prometheus import wire
 from hpad_adapters.prometheus.secrets import Secrets
 from hpad_adapters.prometheus.settings import Settings
@@ -181,8 +181,8 @@ class Connection:
         except aiohttp.ClientConnectorDNSError:
             raise AdapterError(f"{self._where}: the name of the host is not known (DNS)") from None
         except aiohttp.ClientConnectorCertificateError as error:
-            reason = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
-            raise AdapterError(f"{self._where}: the server's certificate is not trusted: {reason} (ca)") from None
+            fault = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
+            raise AdapterError(f"{self._where}: the server's certificate is not trusted: {fault} (ca)") from None
         except aiohttp.ClientSSLError:
             raise AdapterError(f"{self._where}: no TLS connection; does the server speak TLS?") from None
         except aiohttp.ClientConnectorError as error:
@@ -193,7 +193,7 @@ class Connection:
             # In TLS 1.3 a server refuses a client's certificate, or the lack of one, only after the handshake.
             refused = isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError)
             what = "closed the TLS connection; does it want a cert?" if refused else "broke off its answer"
-            raise AdapterError(f"{self._where} {what} ({type(error).__name__})") from None
+            raise AdapterError(f"{self._where} {what} ({reason(error)})") from None
 
 
 def _host(location: str) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from hpad.adapter import shown
+
 _SERIES = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{|\Z)")
 _NAME_MATCHER = re.compile(r"__name__\s*(=~|!~|!=|=)\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+)|(\$))")
@@ -85,7 +87,7 @@ def made(series_query: str, filters: Sequence[NameFilter], matches: str, as_: st
     pattern = re.compile(matches or ".*")
     if not as_:
         if pattern.groups > 1:
-            raise ValueError(f"name: matches {matches!r} has several groups, so that `as` must say which is meant")
+            raise ValueError(f"name: matches {shown(matches)} has several groups, so that `as` must say which is meant")
         as_ = f"${pattern.groups}"
     found = (*filters, NameFilter(pattern, True)) if matches else tuple(filters)
     return Naming(series_query, found, pattern, as_)

@@ -6,7 +6,7 @@ Source: Prometheus, "Querying basics" (string literals, matchers). Whatever an H
 import re
 from collections.abc import Iterable, Sequence
 
-from hpad.adapter import AdapterError, Requirement
+from hpad.adapter import AdapterError, Requirement, shown
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -36,7 +36,7 @@ def unbalanced(expression: str) -> str | None:
 def name(text: str) -> str:
     """The name of a series or a number, as it stands outside quotes; raises AdapterError for anything else."""
     if not _NAME.fullmatch(text) and not _NUMBER.fullmatch(text):
-        raise AdapterError(f"{text!r} cannot stand in PromQL as the name of a series", "spec")
+        raise AdapterError(f"{shown(text)} cannot stand in PromQL as the name of a series", "spec")
     return text
 
 
@@ -63,7 +63,7 @@ def escaped(text: str, quote: str) -> str:
     """What stands between two quotes of that kind for this text; raises AdapterError where nothing can."""
     if quote == "`":
         if "`" in text:
-            raise AdapterError(f"{text!r} cannot stand between backquotes in PromQL", "spec")
+            raise AdapterError(f"{shown(text)} cannot stand between backquotes in PromQL", "spec")
         return text
     return text.translate(_ESCAPES[quote])
 

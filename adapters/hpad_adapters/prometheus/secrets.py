@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, reason
 from hpad_adapters.prometheus.settings import Elsewhere, Settings
 
 _UNFIT = "\r\n\0"
@@ -100,4 +100,4 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    return (error.strerror if isinstance(error, OSError) else None) or reason(error)

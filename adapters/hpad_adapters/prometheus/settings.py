@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from hpad.adapter import SOURCE_TYPES, parse_duration
+from hpad.adapter import SOURCE_TYPES, parse_duration, shown
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
@@ -46,9 +46,11 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.span <= timedelta(0) or self.span > parse_duration(self.fetch):
-            raise ValueError(f"last: {self.last!r} is not a duration above zero and within fetch ({self.fetch!r})")
+            raise ValueError(
+                f"last: {shown(self.last)} is not a duration above zero and within fetch ({shown(self.fetch)})"
+            )
         if self.step and parse_duration(self.step) <= timedelta(0):
-            raise ValueError(f"step: {self.step!r} is not a duration above zero")
+            raise ValueError(f"step: {shown(self.step)} is not a duration above zero")
 
     @property
     def span(self) -> timedelta:
@@ -96,7 +98,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         parse_duration(self.span)
         for kind in self.types:
             if kind not in SOURCE_TYPES:
-                raise ValueError(f"types: {kind!r} is not one of {', '.join(SOURCE_TYPES)}")
+                raise ValueError(f"types: {shown(kind)} is not one of {', '.join(SOURCE_TYPES)}")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -191,7 +193,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def _duration_flaws(field: str, text: str) -> Iterator[str]:
     try:
         if parse_duration(text) <= timedelta(0):
-            yield f"{field}: {text!r} is not a duration above zero"
+            yield f"{field}: {shown(text)} is not a duration above zero"
     except ValueError as error:
         yield f"{field}: {error}"
 
@@ -206,6 +208,6 @@ def _url_flaws(url: str) -> Iterator[str]:
     if "@" in parts.netloc:
         yield "url: leave credentials out of it; write username and password: {file: …}"
     elif parts.scheme not in ("http", "https") or not parts.hostname or bad_port:
-        yield f'url: {url!r} is not of the form "http://prometheus:9090"'
+        yield f'url: {shown(url)} is not of the form "http://prometheus:9090"'
     elif parts.query or parts.fragment:
         yield "url: write parameters under params"

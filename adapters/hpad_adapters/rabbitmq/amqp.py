@@ -13,7 +13,7 @@ from typing import Any
 
 import yarl
 
-from hpad.adapter import AdapterError, Context
+from hpad.adapter import AdapterError, Context, reason
 from hpad_adapters.rabbitmq import frames, secrets
 from hpad_adapters.rabbitmq.modes import ANY_VHOST
 from hpad_adapters.rabbitmq.oauth import Tokens
@@ -139,7 +139,7 @@ class Amqp:
         transport = self._transports.get(vhost)
         if transport is not None and transport.refused:
             return f"it {transport.refused}"
-        return f"the connection broke off ({type(error).__name__})"
+        return f"the connection broke off ({reason(error)})"
 
     async def _credentials(self) -> tuple[str, str]:
         settings = self._settings
@@ -174,4 +174,4 @@ def _refusal(library: Any, error: Exception, vhost: str) -> str:
         return "did not answer in time"
     if isinstance(error.__cause__ or error, ssl.SSLCertVerificationError):
         return "has a certificate that is not trusted: configure ca"
-    return f"cannot be reached over AMQP ({type(error).__name__})"
+    return f"cannot be reached over AMQP ({reason(error)})"

@@ -26,4 +26,4 @@ def reason(error: aiohttp.ClientError) -> str:
             return "did not answer in HTTP: is this the port of the management API (15672), not of AMQP (5672)?"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
             return "closed the connection without an answer"
-    return f"could not be asked ({type(error).__name__})"
+    return f"could not be asked ({reason(error)})"

@@ -5,6 +5,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from hpad.adapter import shown
+
 Mode = Literal[
     "messages",
     "ready",
@@ -86,4 +88,4 @@ def compiled(field: str, pattern: str) -> re.Pattern[str] | None:
     try:
         return re.compile(pattern) if pattern else None
     except re.error as error:
-        raise ValueError(f"{field}: {pattern!r} is not a regular expression: {error}") from None
+        raise ValueError(f"{field}: {shown(pattern)} is not a regular expression: {error}") from None

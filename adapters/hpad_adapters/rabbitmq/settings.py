@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from hpad.adapter import parse_duration
+from hpad.adapter import parse_duration, shown
 from hpad_adapters.rabbitmq.modes import COUNTS, Metric, OnMissing, OnStalled, compiled
 
 Reader = Literal["management", "prometheus", "amqp"]
@@ -199,11 +199,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def _check_numbers(self) -> None:
         for field in ("request_timeout", "connect_timeout"):
             if parse_duration(getattr(self, field)) <= timedelta(0):
-                raise ValueError(f"{field}: {getattr(self, field)!r} is not a duration above zero")
+                raise ValueError(f"{field}: {shown(getattr(self, field))} is not a duration above zero")
         if not _SAMPLE_SPACING <= self.rate_span <= _LONGEST_RATE_WINDOW:
-            raise ValueError(f"rate_window: {self.rate_window!r} is not between 5s and 10m")
+            raise ValueError(f"rate_window: {shown(self.rate_window)} is not between 5s and 10m")
         if not 0 <= self.smoothing <= 1:
-            raise ValueError(f"smoothing: {self.smoothing!r} is not a number from 0 to 1")
+            raise ValueError(f"smoothing: {shown(self.smoothing)} is not a number from 0 to 1")
         if not 1 <= self.page_size <= _MOST_PER_PAGE or self.max_queues < 1:
             raise ValueError(f"page_size and max_queues are 1 or more, and a page has {_MOST_PER_PAGE} queues at most")
 

@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 
 from hpad.lab.cluster import decoding, errors, gojson, options, paths, protobuf, reads, schemas, writes
 from hpad.lab.cluster.resources import Object
+from hpad.model.quoting import shown
 
 ACCEPTED: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
@@ -50,7 +51,7 @@ def read(media_type: str, raw: bytes, address: paths.Address, query: reads.Query
     looser = ("metadata",) if address.resource.schema is not None else ("metadata", "spec", "status")
     for part in looser if schema is None else ():
         if not isinstance(body.get(part) or {}, dict):
-            raise errors.bad_request(f"{cannot}json: {part} must be an object, not {body[part]!r}")
+            raise errors.bad_request(f"{cannot}json: {part} must be an object, not {shown(body[part])}")
     strict = [f'unknown field "{each}"' for each in schemas.unknown(schema, body)] if schema else []
     if media_type == ACCEPTED[0]:
         strict += [f'duplicate field "{each}"' for each in gojson.duplicates(raw)]

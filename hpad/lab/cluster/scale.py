@@ -5,6 +5,7 @@ from typing import Any
 from hpad.lab.cluster import errors, selectors, strategy
 from hpad.lab.cluster.resources import Object, Resource, ScalePaths
 from hpad.model import fixedwidth
+from hpad.model.quoting import shown
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -39,7 +40,9 @@ def applied(resource: Resource, old: Object, body: Object) -> Object:
     strategy.check_identity(resource, metadata, old)
     replicas = (body.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool):
-        raise errors.bad_request(f'Scale in version "v1" cannot be handled as a Scale: spec.replicas: {replicas!r}')
+        raise errors.bad_request(
+            f'Scale in version "v1" cannot be handled as a Scale: spec.replicas: {shown(replicas)}'
+        )
     _check_range(resource, old["metadata"]["name"], replicas)
     held = dict(old["metadata"])
     held["resourceVersion"] = metadata.get("resourceVersion") or held["resourceVersion"]
