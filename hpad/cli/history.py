@@ -16,6 +16,7 @@ from hpad.cli import graph, probe, question, terminal
 from hpad.cli.failure import Failure
 from hpad.gather import contexts, direct, fanout, registry
 from hpad.model import amounts
+from hpad.model.quoting import shown
 
 DESCRIPTION: Final = """\
 Show what a metric was, as its source would have answered an HPA: the same query, over a span of time. Sources of the
@@ -88,7 +89,7 @@ def _span(flag: str, text: str) -> timedelta:
     except (ValueError, OverflowError):
         span = timedelta(0)
     if span < timedelta(seconds=1):
-        raise Failure(f"{flag}: {text!r} is not a span of a second or more: write 30m, 6h, 7d or 1w")
+        raise Failure(f"{flag}: {shown(text)} is not a span of a second or more: write 30m, 6h, 7d or 1w")
     return span
 
 

@@ -5,6 +5,7 @@ Commands write a line as it is said. The daemon has a thread for it (`aside`), s
 
 import io
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -15,9 +16,12 @@ import structlog
 from hpad.logs import foreign, sources
 from hpad.logs.writer import Writer
 from hpad.model.harmless import harmless, harmless_lines
+from hpad.model.quoting import shown
 
 _STANDARD_ERROR = 2
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_OWN = frozenset({"event", "level", "timestamp", "logger", "exc_info", "exception", "stack", "stack_info"})
+_BARE = re.compile(r"[^\s'\"=\x00-\x1f\x7f]+")
 _PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 
 
@@ -110,8 +114,23 @@ def _harmless(value: Any) -> Any:
 
 
 def _in_one_line(_logger: Any, _method: str, event: Any) -> Any:
-    """The event begins no line of its own; other values are quoted anyway."""
-    return {**event, "event": harmless(str(event["event"]))}
+    """For the text form: the event begins no line of its own; values are shown as people write them, unless unset."""
+    told = {name: _worded(value) for name, value in event.items() if name not in _OWN and value is not None}
+    own = {name: value for name, value in event.items() if name in _OWN}
+    return {**own, "event": harmless(str(event["event"])), **told}
+
+
+class _Worded(str):
+    """A text that structlog's renderer writes as it is: of others with spaces it takes the `repr`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _worded(value: Any) -> str:
+    return _Worded(value if isinstance(value, str) and _BARE.fullmatch(value) else shown(value))
 
 
 def _as_json(_logger: Any, _method: str, event: Any) -> bytes:

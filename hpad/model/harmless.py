@@ -9,9 +9,10 @@ halves of surrogate pairs, which no UTF-8 can say. Each is written as JSON escap
 import re
 from typing import Final
 
-_CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_IN_LINES: Final = re.compile(f"[{_CONTROLS}]")
-_IN_ONE_LINE: Final = re.compile(f"[{_CONTROLS}\t\n]")
+CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""For a character class; tabs and line breaks are not among them."""
+_IN_LINES: Final = re.compile(f"[{CONTROLS}]")
+_IN_ONE_LINE: Final = re.compile(f"[{CONTROLS}\t\n]")
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 

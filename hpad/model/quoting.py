@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_INVISIBLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from hpad.model.harmless import CONTROLS
+
+_INVISIBLE: Final = re.compile(f"[{CONTROLS}\t\n]")
 
 _ESCAPES: Final = {
     '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f",

@@ -1,5 +1,6 @@
 """Values in hpad's own messages: nothing of Python's notation."""
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +41,32 @@ def test_whatever_is_shown_is_one_line_that_moves_no_cursor_and_is_utf_8(value: 
     assert not [character for character in text if ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0]
     assert len(text.splitlines()) <= 1
     text.encode()
+
+
+ROOT = Path(__file__).parents[2]
+FOR_PROGRAMMERS = {"hpad/testing/contract.py", "hpad/gather/answers.py"}
+"""What they say is about the Python of an adapter, to its author."""
+
+
+def _conversions(path: Path) -> list[int]:
+    """The lines of f-strings with `!r`, those of `__repr__` apart."""
+    tree = ast.parse(path.read_text())
+    own = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name == "__repr__"
+        for node in ast.walk(function)
+    }
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FormattedValue) and id(node) not in own]
+    return [node.lineno for node in found if node.conversion == ord("r")]
+
+
+def test_no_message_shows_a_value_as_python_writes_it() -> None:
+    files = [path for folder in ("hpad", "adapters") for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 100
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in files
+        if (lines := _conversions(path)) and str(path.relative_to(ROOT)) not in FOR_PROGRAMMERS
+    }
+    assert found == {}

@@ -1,0 +1,33 @@
+"""The text form of the log: values as people write them, nothing of Python's notation."""
+
+import subprocess
+import sys
+
+import pytest
+
+SAY = """
+import structlog
+from hpad import logs
+logs.configure("info", "text")
+structlog.get_logger("x").warning("a\\nb", {given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("hpa='shop/web'", " hpa=shop/web"),
+        ("error='source \"a\" fails'", " error='source \"a\" fails'"),
+        ('error="it\'s \'so\' and \\"so\\""', " error='it's 'so' and \"so\"'"),
+        ("file='C:\\\\temp x'", " file='C:\\temp x'"),
+        ("dry_run=True", " dry_run=true"),
+        ("changed=['sources', 'routes']", " changed=['sources', 'routes']"),
+        ("of={'queue': None}", " of={queue: null}"),
+        ("scale_to=None", " a\\nb"),
+        ("value=''", " value=''"),
+    ],
+)
+def test_values_are_shown_as_they_are_written(given: str, told: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SAY.format(given=given)], capture_output=True, text=True, check=True)
+    assert done.stderr.rstrip().endswith(told)
+    assert len(done.stderr.splitlines()) == 1
