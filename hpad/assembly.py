@@ -97,6 +97,7 @@ class Assembly:
             namespaces=settings.namespaces,
             hpa_selector=settings.hpa_selector,
             watch_hpas=settings.manifests is None,
+            alone=not settings.election.enabled,
             watch_others=settings.manifests is not None or bool(settings.hpa_selector),
             component=settings.event_component,
             pace=pace,

@@ -12,7 +12,7 @@ from hpad.kube import errors, managed, paths, recorder, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
-from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas
+from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, place
 from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
 from hpad.kube.watch import Pace
@@ -60,7 +60,7 @@ class Cluster:
     `namespaces` narrows everything to those named (none: all); `hpa_selector` is a label selector for HPAs alone.
     With `watch_hpas` off `hpas` stays empty (and counts as synced): the HPAs come from elsewhere.
     With `watch_others` the HPAs that are not hpad's are watched as well: `competitors` tells of those that scale the
-    same targets, and of clients that write targets or statuses, too.
+    same targets, and of clients that write targets or statuses, too. `alone`: no other hpad shares the work.
     A kind of target is watched from the moment an HPA refers to it. Nothing is decided on what is known of pods or HPAs
     once they have not been heard of for more than `max_staleness` seconds. `bug` is called whenever a subscriber of
     the HPAs raises.
@@ -75,6 +75,7 @@ class Cluster:
         hpa_selector: str = "",
         watch_hpas: bool = True,
         watch_others: bool = False,
+        alone: bool = True,
         component: str = recorder.COMPONENT,
         pace: Pace | None = None,
         max_staleness: float = math.inf,
@@ -88,7 +89,7 @@ class Cluster:
         self._others = (
             self._other_hpas(namespaces, hpa_selector if watch_hpas else None, pace) if watch_others else None
         )
-        self._competitors = Competitors(clock, self._others)
+        self._competitors = Competitors(clock, self._others, alone=alone)
         self._statuses = statuses = hpa_status.Statuses(client, self._competitors.status_written)
         kind = Kind(paths.HPAS, statuses.decode, _version, absent=ABSENT)
         self.hpas = HpaCache(client, kind, namespaces=namespaces, params=chosen, pace=pace, bug=bug)
@@ -176,7 +177,9 @@ class Cluster:
         self._require_watched(namespace)
         self.follow((ref,))
         self._require_fresh(namespace)
-        return await self._scales.read(namespace, ref)
+        scale = await self._scales.read(namespace, ref)
+        self._competitors.seen(place(namespace, ref), scale)
+        return scale
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         """The target's scale, where it is watched and known."""
@@ -189,7 +192,11 @@ class Cluster:
 
     async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
         """Write the scale, in one attempt; raises errors.ApiError."""
-        return await self._scales.write(namespace, ref, scale)
+        where = place(namespace, ref)
+        self._competitors.writing(where)
+        written = await self._scales.write(namespace, ref, scale)
+        self._competitors.written(where, written)
+        return written
 
     async def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
@@ -203,7 +210,7 @@ class Cluster:
     def _let_go(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.recorder.forget(old)
-            self._competitors.forget(key)
+            self._competitors.forget(old)
 
     def _other_hpas(self, namespaces: Sequence[str], ours: str | None, pace: Pace | None) -> OtherHpas:
         return OtherHpas(self.client, namespaces=namespaces, hpa_selector=ours, pace=pace)

@@ -16,7 +16,8 @@ from hpad.model import selector
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.model.key import Key
 from hpad.model.selector import Selector
-from hpad.model.writers import HPA, SCALE, STATUS, Competitor
+from hpad.model.target import Scale
+from hpad.model.writers import HPA, SCALE, STATUS, UNNAMED, Competitor
 
 RECENT: Final = 300.0
 """Seconds for which a write of another client counts: two controllers that disagree write far more often."""
@@ -105,11 +106,16 @@ class OtherHpas:
 
 
 class Competitors:
-    """What is known of other writers, for each HPA. `others` is None where all HPAs of the API server are hpad's."""
+    """What is known of other writers, for each HPA. `others` is None where all HPAs of the API server are hpad's.
 
-    def __init__(self, clock: Clock, others: OtherHpas | None) -> None:
+    `alone`: no other hpad shares the work with this one, so that a count this one did not write is another client's.
+    """
+
+    def __init__(self, clock: Clock, others: OtherHpas | None, *, alone: bool = True) -> None:
         self._clock = clock
         self._others = others
+        self._alone = alone
+        self._written: dict[Place, tuple[object, int]] = {}
         self._scaled: dict[Place, tuple[str, float]] = {}
         self._reported: dict[Key, tuple[str, float]] = {}
 
@@ -128,18 +134,43 @@ class Competitors:
         for (group, kind), cache in targets.items():
             cache.subscribe(functools.partial(self._target, (group, kind.lower())))
 
+    def writing(self, where: Place) -> None:
+        """hpad is about to set the replicas of this target; whether it will have done so is not known yet."""
+        self._written.pop(where, None)
+
+    def written(self, where: Place, scale: Scale) -> None:
+        """hpad has set the replicas of this target; `scale` is what the server made of it."""
+        if self._alone:
+            self._written[where] = (scale.metadata.get("uid"), scale.spec.replicas)
+
+    def seen(self, where: Place, scale: Scale) -> None:
+        """The target is set to this count: where hpad had set another, another client has changed it.
+
+        That tells of targets that are not watched, and of another hpad, which has the same name in managedFields.
+        """
+        uid, replicas = self._written.get(where, (None, scale.spec.replicas))
+        if replicas == scale.spec.replicas:
+            return
+        del self._written[where]
+        if uid == scale.metadata.get("uid"):
+            held = self._scaled.get(where)
+            self._scaled[where] = (UNNAMED if held is None else held[0], self._clock.monotonic())
+
     def status_written(self, key: Key, manager: str) -> None:
         """Another client has written the status of this HPA just now."""
         self._reported[key] = (manager, self._clock.monotonic())
 
-    def forget(self, key: Key) -> None:
+    def forget(self, hpa: HorizontalPodAutoscaler) -> None:
         """The HPA is gone, or is another one of the same name."""
-        self._reported.pop(key, None)
+        self._reported.pop(hpa.metadata.key, None)
+        self._written.pop(place(hpa.metadata.namespace, hpa.spec.scale_target_ref), None)
 
     def _target(self, at: tuple[str, str], key: Key, old: Target | None, new: Target | None) -> None:
         where = Place(key.namespace, *at, key.name)
         if old is None or new is None or old.uid != new.uid:
             self._scaled.pop(where, None)
+            if new is None:
+                self._written.pop(where, None)
         elif _taken(old, new) or (where in self._scaled and _again(old, new)):
             self._scaled[where] = (new.owner, self._clock.monotonic())
 

@@ -7,6 +7,7 @@ import msgspec
 HPA: Final = "hpa"
 SCALE: Final = "scale"
 STATUS: Final = "status"
+UNNAMED: Final = "another client"
 
 
 class Competitor(msgspec.Struct, frozen=True):
@@ -14,7 +15,7 @@ class Competitor(msgspec.Struct, frozen=True):
 
     `what` is HPA (an HPA that is not hpad's scales the same target), SCALE (a client has set the target's replicas
     after hpad did) or STATUS (a client writes the status of the HPA). `name` is the HPA's namespace/name, or the
-    client as `metadata.managedFields` names it.
+    client as `metadata.managedFields` names it (UNNAMED where it cannot be told).
     """
 
     what: str

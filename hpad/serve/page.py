@@ -116,7 +116,7 @@ def _row(row: Mapping[str, Any]) -> str:
         "replicas": _replicas(row),
         "time": last["time"],
         "clock": f"{last['time'][11:19]}Z" if last["time"] else "",
-        "decision": "; ".join([last["sentence"], *competing]),
+        "decision": "; ".join([last["sentence"], *(each for each in competing if each not in last["sentence"])]),
     }
     return _ROW.substitute({name: _text(str(value)) for name, value in cells.items()})
 

@@ -159,7 +159,11 @@ async def test_hpas_that_the_selector_takes_do_not_compete_with_themselves(world
     assert world.condition("web", "CompetingWriters") == ("", "", "")
 
 
-async def test_a_client_that_sets_the_replicas_after_hpad_is_named(world: Any) -> None:
+@pytest.mark.parametrize(
+    ("agent", "name"), [("keda-operator/2.17", "keda-operator"), ("hpad/0.1.0 (another)", "another client")]
+)
+async def test_a_client_that_sets_the_replicas_after_hpad_is_named(world: Any, agent: str, name: str) -> None:
+    """Another hpad has the same name in managedFields."""
     world.workload("Deployment", "web", 1)
     world.load("web", 50)
     world.hpa("web", minReplicas=3)
@@ -168,13 +172,13 @@ async def test_a_client_that_sets_the_replicas_after_hpad_is_named(world: Any) -
     await world.periods(2)
     assert world.condition("web", "CompetingWriters") == ("", "", "")
     path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-    async with somebody(world, "keda-operator/2.17") as other:
+    async with somebody(world, agent) as other:
         scale = json.loads(await other.request("GET", path))
         await other.request("PUT", path, body=json.dumps({**scale, "spec": {"replicas": 2}}).encode())
         await world.until(lambda: world.condition("web", "CompetingWriters")[:2] == ("True", "ScaleWritten"))
-    assert "keda-operator" in world.condition("web", "CompetingWriters")[2]
+    assert name in world.condition("web", "CompetingWriters")[2]
     await world.until(lambda: world.replicas("deployments", "web") == 3)
-    assert 'kind="scale",namespace="default",writer="keda-operator"' in await world.exposed("competing_writer{")
+    assert f'kind="scale",namespace="default",writer="{name}"' in await world.exposed("competing_writer{")
 
 
 async def test_a_client_that_writes_the_status_is_named(world: Any) -> None:
@@ -202,3 +206,51 @@ async def test_a_client_that_writes_the_status_is_named(world: Any) -> None:
     assert 'kind="status",namespace="default",writer="kube-controller-manager"' in (
         await world.exposed("competing_writer{")
     )
+
+
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.oracle.example"},
+    "spec": {
+        "group": "oracle.example",
+        "scope": "Namespaced",
+        "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+        "versions": [
+            {
+                **{"name": "v1", "served": True, "storage": True},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    },
+                },
+            }
+        ],
+    },
+}
+
+
+async def test_a_client_that_sets_the_replicas_of_a_custom_resource_is_noticed_by_the_count(world: Any) -> None:
+    """Its managers are not known: hpad reads nothing of it but its scale."""
+    world.cluster.apply(CRD)
+    spec = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+    head = {"apiVersion": "oracle.example/v1", "kind": "Widget", "metadata": {"name": "web"}}
+    world.cluster.apply({**head, **spec})
+    world.load("web", 50)
+    ref = {"apiVersion": "oracle.example/v1", "kind": "Widget", "name": "web"}
+    world.hpa("web", scaleTargetRef=ref, minReplicas=3)
+    await world.hpad()
+    await world.until(lambda: world.replicas("widgets", "web") == 3)
+    await world.periods(3)
+    assert world.condition("web", "CompetingWriters") == ("", "", "")
+    path = "/apis/oracle.example/v1/namespaces/default/widgets/web/scale"
+    async with somebody(world, "rollouts/1") as other:
+        scale = json.loads(await other.request("GET", path))
+        await other.request("PUT", path, body=json.dumps({**scale, "spec": {"replicas": 2}}).encode())
+    await world.until(lambda: world.condition("web", "CompetingWriters")[:2] == ("True", "ScaleWritten"))
+    assert "another client" in world.condition("web", "CompetingWriters")[2]
+    await world.until(lambda: world.replicas("widgets", "web") == 3)
