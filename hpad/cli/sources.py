@@ -155,5 +155,15 @@ def _cells(row: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         "-" if latency is None else f"{latency * 1000:.0f}ms",
         "-" if not asked else f"{100 * row['hits'] / asked:.0f}%",
         "-" if erred is None else terminal.age((now - datetime.fromisoformat(erred)).total_seconds()),
-        " ".join((row.get("lastError") or "-").split()),
+        _cause(row),
     )
+
+
+def _cause(row: Mapping[str, Any]) -> str:
+    """The last error, without the names that stand in the row already."""
+    text = " ".join((row.get("lastError") or "-").split())
+    named = f'source "{row["name"]}"'
+    for prefix in (f'{named} (adapter "{row["adapter"]}"): ', f"{named}: ", f"{named} "):
+        if text.startswith(prefix):
+            return text.removeprefix(prefix)
+    return text

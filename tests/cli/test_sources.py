@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import reserved
 
-from hpad.cli import main, terminal, window
+from hpad.cli import main, sources, terminal, window
 
 ROWS = [
     {
@@ -251,3 +251,18 @@ def test_an_error_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeyp
         shown = capsys.readouterr().out
         assert max(map(len, shown.splitlines()[1:])) <= width
         assert error in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ('source "broker" (adapter "rabbitmq"): url: is missing', "url: is missing"),
+        ('source "broker": sample is 75s old', "sample is 75s old"),
+        ('source "broker" keeps failing', "keeps failing"),
+        ("http://rabbit:15672 refused the connection", "http://rabbit:15672 refused the connection"),
+    ],
+)
+def test_the_last_error_is_told_by_its_cause(error: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"name": "broker", "adapter": "rabbitmq", "state": "failing", "lastError": error}
+    sources._print_table([row])
+    assert capsys.readouterr().out.rstrip().endswith(f"  {told}")
