@@ -129,6 +129,7 @@ def test_the_sdist_has_what_runs_hpad_for_good_and_tests_it(unpacked: Path) -> N
         ".ci/run",
     ):
         assert (unpacked / name).is_file(), name
+    assert [name for name in KNOWN if name.startswith("tests/") and not (unpacked / name).is_file()] == []
     assert not list(unpacked.rglob("*.pyc"))
 
 
