@@ -24,6 +24,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]+)`(, got `[^`]+`)?(?P<within> .+)?")
 _SCHEMAS = re.compile(r"Object (contains|missing)|Expected |Invalid |Length |Array |Str")
 """How msgspec's own complaints begin."""
+_ANYTHING: tuple[Any, ...] = ("", 0, 1, False, [], {}, None)
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -119,10 +120,10 @@ def _together(
     Where some are not, it is told without them; what it says of one of those then, it might not say of a right one.
     """
     places = [flaw.path[len(path) :] for flaw in wrong]
-    dropped = [str(place[0]) for place in places if place]
+    dropped = {str(place[0]) for place in places if place}
     for line in _said_together(value, form, places):
         head, colon, text = line.partition(": ")
-        if colon and head in value:
+        if colon and head in value and head not in dropped:
             if not any(re.search(rf"\b{re.escape(name)}\b", line) for name in dropped):
                 yield Flaw((*path, head), text)
         elif not wrong:
@@ -131,17 +132,30 @@ def _together(
 
 def _said_together(value: Mapping[str, Any], form: type[msgspec.Struct], places: Sequence[Path]) -> Sequence[str]:
     """The lines of __post_init__ about the mapping without what stands at these places: without an entry of a mapping,
-    or where that will not do, without the whole field."""
+    or where that will not do, without the whole field, for which anything stands in that its type takes."""
     for depth in (2, 1):
         rest = functools.reduce(_without, (place[:depth] for place in places), value)
         try:
-            msgspec.convert(rest, form)
+            msgspec.convert(_filled(rest, form), form)
         except (msgspec.ValidationError, ValueError) as error:
             if not _PLACE.search(str(error)) and not _SCHEMAS.match(str(error)):
                 return str(error).splitlines()
         else:
             return ()
     return ()
+
+
+def _filled(value: Mapping[str, Any], form: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The mapping with something for each required field that is not there."""
+    filled = dict(value)
+    for field in msgspec.structs.fields(form):
+        if field.required and field.encode_name not in value:
+            for anything in _ANYTHING:
+                with contextlib.suppress(msgspec.ValidationError, ValueError):
+                    msgspec.convert(anything, field.type)
+                    filled[field.encode_name] = anything
+                    break
+    return filled
 
 
 def _without(value: Mapping[str, Any], path: Path) -> Mapping[str, Any]:

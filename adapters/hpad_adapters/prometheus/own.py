@@ -78,13 +78,16 @@ def _types(name: str, metric: Metric) -> Sequence[str]:
 def flaws(metrics: Mapping[str, Metric]) -> Iterator[tuple[tuple[str, ...], str]]:
     """What is wrong with the queries, each with its place."""
     for name, metric in metrics.items():
+        found: list[str | None] = []
         try:
             _query(metric)
-            wrong = template.unbalanced(metric.query)
+        except template.UnknownVariableError as error:
+            found.append(str(error))
         except template.TemplateError as error:
-            wrong = str(error)
-        if wrong:
-            yield ("metrics", name, "query"), wrong
+            yield ("metrics", name, "query"), str(error)
+            continue
+        found.append(template.unbalanced(metric.query))
+        yield from ((("metrics", name, "query"), wrong) for wrong in found if wrong)
 
 
 def _query(metric: Metric) -> template.Template:

@@ -30,6 +30,10 @@ class TemplateError(ValueError):
     """The template is wrong; the message says what, and what would be right."""
 
 
+class UnknownVariableError(TemplateError):
+    """A variable that there is not; what stands around it may be right."""
+
+
 class Action(msgspec.Struct, frozen=True):
     """A variable, the key or position within it (None: all of it), and where it stands.
 
@@ -151,7 +155,7 @@ def _action(body: str, variables: frozenset[str]) -> Action:
     if action.variable not in variables:
         hint = meant(action.variable, variables)
         there = ", ".join(sorted(variables))
-        raise TemplateError(f"there is no variable .{action.variable}{hint}; there are {there}")
+        raise UnknownVariableError(f"there is no variable .{action.variable}{hint}; there are {there}")
     return action
 
 
