@@ -225,7 +225,7 @@ class Controller:
             return await self._turn(key, slot)
         except NotOurs:
             return Ending.NOT_OURS
-        except Edited:  # the edit has brought another turn
+        except Edited:
             return Ending.EDITED
         except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
             self._report_bug(key)
@@ -292,7 +292,8 @@ class Controller:
     def _plan(self, key: Key, ending: Ending) -> None:
         """The one place that decides when a key has its next turn.
 
-        An error brings it no earlier: the HPA controller has a fixed period, and the next turn is its retry.
+        An error brings it no earlier: the HPA controller has a fixed period, and the next turn is its retry. An HPA
+        that was edited during its turn has another at once, since nothing was written for it.
         """
         if ending is Ending.GONE or self._source.get(key) is None:
             self._forget(key)
@@ -303,6 +304,8 @@ class Controller:
             self._observer.schedule(key, leave_out, scaled=ending is Ending.SCALED)
             if leave_out:
                 self._telemetry.put_off(leave_out)
+            if ending is Ending.EDITED:
+                self._queue.add(key)
 
     def _register(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is not None and (old is None or _target(old) != _target(new)):

@@ -76,6 +76,11 @@ def puts(**spec: Any) -> Edit:
     return lambda bench: bench.source.put(hpa("web", **spec))
 
 
+def quietly(**spec: Any) -> Edit:
+    """Known to the source, and not told to its subscribers yet."""
+    return lambda bench: bench.source._found.update({WEB: hpa("web", **spec)})
+
+
 SECOND = pytest.approx(2 * ASKING, abs=0.1)
 """When the turn after the edit writes: it begins when the edited one ends."""
 
@@ -91,9 +96,10 @@ SECOND = pytest.approx(2 * ASKING, abs=0.1)
         (puts(uid="2", maxReplicas=3), [(pytest.approx(1 + ASKING, abs=0.1), "web", 3)]),  # the turn is cut short
         (lambda bench: bench.source.drop("web"), []),
         (lambda bench: bench.source.put(annotated(activation="100")), [(SECOND, "web", 6)]),
+        (quietly(maxReplicas=3), [(SECOND, "web", 3)]),
         (puts(), [(pytest.approx(ASKING, abs=0.1), "web", 6)]),  # the same again is no edit
     ],
-    ids=["max", "min", "target", "behavior", "goal", "made anew", "deleted", "annotation", "no edit"],
+    ids=["max", "min", "target", "behavior", "goal", "made anew", "deleted", "annotation", "not told", "no edit"],
 )
 def test_an_hpa_edited_while_metrics_are_read_is_decided_again_at_once(
     edit: Edit, written: list[tuple[float, str, int]]
@@ -121,11 +127,14 @@ def test_an_edit_while_the_rescale_is_saved_stops_it() -> None:
     async def main() -> Life:
         life = Life()
 
-        async def secure(key: Key) -> None:
-            await asyncio.sleep(1)
+        async def secure(key: Key) -> bool:
+            await asyncio.sleep(0)
+            if life.bench.store.get(key).begun is not None:
+                life.bench.source.put(hpa("web", maxReplicas=3))
+            return True
 
-        life.bench.store.secure = secure  # type: ignore[method-assign]  # a disk that takes its time
-        return await life.live(9.5, puts(maxReplicas=3), after=ASKING + 0.5)
+        life.bench.store.secure = secure  # type: ignore[method-assign]  # an edit comes while it waits
+        return await life.live(9.5)
 
     life = virtual.run(main())
     assert [(name, count) for _, name, count in life.writes] == [("web", 3)]
