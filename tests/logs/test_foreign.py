@@ -1,12 +1,17 @@
 """What libraries log."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import structlog
+
+from hpad.logs import foreign
+from hpad.logs.episode import AGAIN_SECONDS
 
 SAY = """
 import logging
@@ -62,3 +67,25 @@ def test_of_the_source_that_a_traceback_shows_nothing_is_kept(tmp_path: Path, fo
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "the line at fault" in done.stderr
     assert int(done.stdout) == 0
+
+
+def test_what_a_library_logs_with_each_attempt_is_said_once() -> None:
+    """What differs in the arguments alone is of one sort; another message, or kind of exception, is another sort."""
+    lines = said(
+        "warning('no transport: %s', 0)\nfor n in range(50): log.warning('no transport: %s', n)\n"
+        "log.warning('other')\nlog.error('failed', exc_info=OSError())\nlog.error('failed', exc_info=ValueError())"
+    )
+    assert [line["event"] for line in lines] == ["no transport: 0", "other", "failed", "failed"]
+
+
+def test_it_is_said_again_after_a_while_with_how_often_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    handler = foreign.Handler()
+    monkeypatch.setattr(handler._clock, "monotonic", lambda: now)
+    with structlog.testing.capture_logs() as logged:
+        for now in (0.0, 10.0, AGAIN_SECONDS - 1, AGAIN_SECONDS, AGAIN_SECONDS + 1):  # noqa: B007
+            handler.handle(logging.makeLogRecord({"name": "x", "levelno": logging.WARNING, "msg": "down"}))
+        for number in range(1000):
+            handler.handle(logging.makeLogRecord({"name": "x", "levelno": logging.WARNING, "msg": f"sort {number}"}))
+    assert [line.get("times") for line in logged[:3]] == [None, 3, None]
+    assert len(handler._said) == 256
