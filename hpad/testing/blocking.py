@@ -9,6 +9,7 @@ import asyncio
 import io
 import os
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -29,7 +30,10 @@ _SUBPROCESS = "use asyncio.create_subprocess_exec"
 _FUNCTIONS: Final[dict[Callable[..., Any], tuple[str, str]]] = {
     time.sleep: ("time.sleep", "await context.clock.sleep(…)"),
     io.open: ("open", _THREAD),
+    os.listdir: ("os.listdir", _THREAD),
+    os.scandir: ("os.scandir", _THREAD),
     os.system: ("os.system", _SUBPROCESS),
+    sqlite3.connect: ("sqlite3.connect", _THREAD),
     socket.gethostbyname: ("socket.gethostbyname", "use loop.getaddrinfo"),
     socket.gethostbyname_ex: ("socket.gethostbyname_ex", "use loop.getaddrinfo"),
     socket.gethostbyaddr: ("socket.gethostbyaddr", "use loop.getaddrinfo"),
@@ -46,6 +50,9 @@ _PYTHON: Final[dict[CodeType, tuple[str, str]]] = {
 _OF_SOCKETS: Final = frozenset(
     ("accept", "connect", "connect_ex", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "send", "sendall")
 )
+_OF_SQLITE: Final = frozenset(
+    ("execute", "executemany", "executescript", "fetchone", "fetchmany", "fetchall", "commit")
+)
 _OF_TLS: Final = frozenset(("load_cert_chain", "load_verify_locations", "set_default_verify_paths"))
 _START: Final = threading.Thread.start.__code__
 """Waits for a thread to be scheduled, as an executor does that asyncio itself uses."""
@@ -53,6 +60,7 @@ _STEP: Final = asyncio.Handle._run.__code__
 _RUN: Final = asyncio.Runner.run.__code__
 _READS_SOURCES: Final = ("linecache.py", "tokenize.py")
 """Of the standard library: they read the lines that a traceback shows."""
+_IMPORTS: Final = "<frozen importlib"
 _STANDARD: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
 _KIT: Final = os.path.dirname(__file__) + os.sep
@@ -153,18 +161,22 @@ def _begins_step(frame: FrameType) -> bool:
 
 
 def _method(function: Any) -> tuple[str, str] | None:
-    """What blocks of sockets that are not non-blocking, and of TLS contexts, which read files."""
+    """What blocks of sockets that are not non-blocking, of SQLite, and of TLS contexts, which read files."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if name in _OF_SOCKETS and isinstance(owner, socket.socket) and owner.gettimeout() != 0:
         return f"socket.{name}", _STREAMS
+    if name in _OF_SQLITE and isinstance(owner, sqlite3.Connection | sqlite3.Cursor):
+        return f"sqlite3.{type(owner).__name__}.{name}", _THREAD
     if name in _OF_TLS and isinstance(owner, ssl.SSLContext):
         return f"ssl.SSLContext.{name}", _THREAD
     return None
 
 
 def _harmless(caller: FrameType) -> bool:
-    """Whether the standard library does it on behalf of a traceback, or of a thread that starts."""
+    """Whether the standard library does it for an import, for a traceback, or for a thread that starts."""
     frame: FrameType | None = caller
+    if caller.f_code.co_filename.startswith(_IMPORTS):
+        return True
     while frame is not None and frame.f_code.co_filename.startswith(_STANDARD):
         if frame.f_code is _START or frame.f_code.co_filename.endswith(_READS_SOURCES):
             return True

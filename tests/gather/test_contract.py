@@ -3,9 +3,11 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import importlib
 import linecache
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 import traceback
@@ -128,6 +130,40 @@ class Reads(Good):
         return await super().one(query)
 
 
+class Lists(Good):
+    async def one(self, query):
+        list(Path(__file__).parent.iterdir())
+        return await super().one(query)
+
+
+class Connects(Good):
+    async def one(self, query):
+        sqlite3.connect(":memory:")
+        return await super().one(query)
+
+
+class Selects(Good):
+    """As one that has connected in a thread, and asks in the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.database = sqlite3.connect(":memory:")
+
+    async def one(self, query):
+        self.database.execute("SELECT count(*) FROM sqlite_master")
+        return await super().one(query)
+
+
+class Fetches(Selects):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = self.database.execute("SELECT 1")
+
+    async def one(self, query):
+        self.rows.fetchone()
+        return await Good.one(self, query)
+
+
 class Downloads(Good):
     async def one(self, query):
         urllib.request.urlopen("http://127.0.0.1:9/", timeout=5)  # noqa: ASYNC210  # what is to be noticed
@@ -196,6 +232,10 @@ class WhileClosing(Good):
     [
         (Sleeps, "time.sleep", "context.clock.sleep"),
         (Reads, "open", "asyncio.to_thread"),
+        (Lists, "os.(listdir|scandir)", "asyncio.to_thread"),
+        (Connects, "sqlite3.connect", "asyncio.to_thread"),
+        (Selects, "sqlite3.Connection.execute", "asyncio.to_thread"),
+        (Fetches, "sqlite3.Cursor.fetchone", "asyncio.to_thread"),
         (Downloads, "socket.", "context.http|loop.getaddrinfo"),
         (Resolves, "socket.getaddrinfo", "loop.getaddrinfo"),
         (Receives, "socket.send", "context.http"),
@@ -236,6 +276,16 @@ class Threads(Good):
         return await super().one(query)
 
 
+class Imports(Good):
+    """Finding a module lists folders; that happens once, and cannot be put off by an adapter whose client does so."""
+
+    async def one(self, query):
+        sys.path_importer_cache.clear()
+        with contextlib.suppress(ImportError):
+            importlib.import_module("this_is_no_module")
+        return await super().one(query)
+
+
 class Streams(Good):
     async def one(self, query):
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
@@ -257,7 +307,7 @@ class Shares(Good):
         return await super().one(query)
 
 
-@pytest.mark.parametrize("adapter", [Threads, Streams, Shares])
+@pytest.mark.parametrize("adapter", [Threads, Imports, Streams, Shares])
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_what_waits_elsewhere_passes(adapter, loop_factory, no_blocking_calls):
     no_blocking_calls.deactivate()
