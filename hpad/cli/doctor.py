@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -91,9 +92,10 @@ async def _hpas(api: client.Client, told: settings.Settings) -> tuple[int, list[
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    for finding in findings:
+    """Print each finding; advice that neighbours share stands once, after the last of them."""
+    for finding, following in zip_longest(findings, findings[1:]):
         print(terminal.wrapped(f"{finding.level:<8} {finding.check:<14} {finding.says}", 24))
-        if finding.do:
+        if finding.do and (following is None or (following.check, following.do) != (finding.check, finding.do)):
             print(terminal.wrapped(f"{'':<23} -> {finding.do}", 27))
     counts = {level: sum(finding.level == level for finding in findings) for level in reversed(LEVELS)}
     print(", ".join(f"{count} {level}" for level, count in counts.items() if count))

@@ -12,7 +12,7 @@ from hpad.cli import question, terminal
 from hpad.gather import contexts, direct, fanout, limits
 from hpad.model.key import Key
 
-_UNANSWERED = "keeps its replicas, unless another metric asks for more or a fallback is agreed"
+_UNANSWERED = "keeps its replicas, unless another metric asks for more or a fallback applies"
 
 
 class Outcome(NamedTuple):

@@ -16,7 +16,8 @@ from hpad.gather.redact import Redactor
 async def opened(source: settings.SourceSettings, make: contexts.Contexts) -> AsyncIterator[Adapter]:
     """Build the source's adapter, and close it at the end.
 
-    Raises AdapterError where it cannot be built. An AdapterError of the block is raised without the source's secrets.
+    Raises AdapterError where it cannot be built or closed. An AdapterError of the block is raised without the
+    source's secrets.
     """
     redact = Redactor(source.settings)
     try:
@@ -25,11 +26,19 @@ async def opened(source: settings.SourceSettings, make: contexts.Contexts) -> As
         try:
             built = registry.instance(source, adapter, context)
             yield built
-            await built.aclose()
+            await _close(source, built)
         finally:
             await context.http.close()
     except AdapterError as error:
         raise AdapterError(redact(error.message), error.blame) from None
+
+
+async def _close(source: settings.SourceSettings, adapter: Adapter) -> None:
+    try:
+        await adapter.aclose()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
+        said = f'source "{source.name}": aclose() failed with {type(error).__name__}, a bug of its adapter'
+        raise AdapterError(said, "bug") from None
 
 
 def asked_by(adapter: Adapter, query: Query, asker: Asker | None) -> Query:

@@ -7,17 +7,21 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from aiohttp import web
 
 from hpad import settings
+from hpad.adapter import AdapterError
 from hpad.cli import doctor, main
 from hpad.cli.checkup import rights
 from hpad.cli.checkup.finding import Finding
+from hpad.gather import registry
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.model.serving import Serving
+from hpad_adapters import static
 
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
@@ -193,6 +197,31 @@ async def test_sources_are_looked_at_before_the_settings_are_called_good(tmp_pat
     findings = await found(tmp_path, "http://127.0.0.1:9", sources=(good,))
     (finding,) = [finding for finding in findings if finding.check == "configuration"]
     assert (finding.level, finding.says) == ("ok", "the settings are good, those of the source file too")
+
+
+async def test_a_source_that_cannot_be_built_is_named_once(tmp_path: Path) -> None:
+    class Picky(static.Static):
+        def __init__(self, given: Any, context: Any) -> None:
+            raise AdapterError("file: wants a newer one", "spec")
+
+    source = settings.SourceSettings(name="file", adapter="static", settings={"file": "x"}, origin="hpad.yaml")
+    with mock.patch.object(registry, "adapter_class", return_value=Picky):
+        (finding, *_) = await found(tmp_path, "http://127.0.0.1:9", sources=(source,))
+    assert finding.says == 'hpad.yaml: source "file": file: wants a newer one'
+
+
+def test_advice_that_many_findings_share_stands_once(capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (Finding("rights", "error", f"may not {verb} pods", "grant it") for verb in ("list", "watch"))
+    doctor._print([one, two, Finding("server", "note", "it is old", "renew it")])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["error", "rights", "may", "not", "list", "pods"],
+        ["error", "rights", "may", "not", "watch", "pods"],
+        ["->", "grant", "it"],
+        ["note", "server", "it", "is", "old"],
+        ["->", "renew", "it"],
+        ["2", "error,", "1", "note"],
+    ]
 
 
 async def test_a_folder_of_manifests_is_read_in_place_of_the_clusters_hpas(server: ApiServer, tmp_path: Path) -> None:

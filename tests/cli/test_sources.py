@@ -12,6 +12,7 @@ import pytest
 import reserved
 
 from hpad.cli import main, sources, terminal, window
+from hpad_adapters import static
 
 ROWS = [
     {
@@ -114,6 +115,19 @@ def test_a_question_without_an_answer_says_whose_fault_it_is(numbers, capsys):
     shown = capsys.readouterr().out
     assert 'External "width" with a=b in namespace "shop"' in shown
     assert "blame:      spec" in shown
+
+
+def test_an_adapter_that_fails_to_close_leaves_the_answer_as_it_is(numbers, capsys, monkeypatch):
+    async def fail(self):
+        raise RuntimeError("cannot close")
+
+    monkeypatch.setattr(static.Static, "aclose", fail)
+    assert main(["sources", "test", "--config", numbers, "mine", "depth"]) == 0
+    assert "an HPA:     sees 7" in capsys.readouterr().out
+    assert main(["sources", "--config", numbers, "-o", "json"]) == 1
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["state"] == "broken"
+    assert row["lastError"] == 'source "mine": aclose() failed with RuntimeError, a bug of its adapter'
 
 
 def test_a_question_can_be_that_of_an_hpa(tmp_path, capsys):

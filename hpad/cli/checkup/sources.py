@@ -58,7 +58,7 @@ async def built(told: Settings, clock: Clock) -> list[Finding]:
                 async with direct.opened(source, make):
                     pass
         except AdapterError as error:
-            wrong = [error.message]
+            wrong = [error.message.removeprefix(f'source "{source.name}": ')]
         place = f'{source.origin}: source "{source.name}"' if source.origin else f'source "{source.name}"'
         found += [Finding("configuration", ERROR, f"{place}: {each}", _CORRECT) for each in wrong]
     return found or [Finding("configuration", OK, _good(told))]
@@ -104,7 +104,7 @@ def _judged(key: Key, query: Query, answer: object) -> Finding:
 
 def _advice(error: AdapterError) -> str:
     return {
-        "spec": "correct the HPA",
+        "spec": "correct the HPA, or the settings of the source",
         "cluster": "look at the API that serves it: kubectl get apiservices",
         "bug": "report it with the log of hpad run --log-level=debug",
     }.get(error.blame, "look at the source, and at how it is configured")
