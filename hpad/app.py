@@ -210,7 +210,7 @@ class App:
         if self._made.guard.trouble is not None:
             found.append(self._made.guard.trouble)
         if isinstance(self.store, lasting.Lasting) and self.store.trouble is not None:
-            found.append(self.store.trouble)
+            found.append(f"a restart would lose the state of the HPAs: {self.store.trouble}")
         files = self._made.folder
         if files is not None:
             found += [files.trouble] if files.trouble else []

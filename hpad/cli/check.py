@@ -62,7 +62,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    count = wrong = skipped = 0
+    count = wrong = skipped = about_zero = 0
     show = _as_json if args.output == "json" else _as_text
     for document in inputs.read(args.files):
         verdict = _judge(document, args)
@@ -72,8 +72,9 @@ def run(args: argparse.Namespace) -> int:
         count += 1
         wrong += bool(verdict.errors)
         show(verdict)
-        if any(hpas.is_about_zero(error) for _, error in verdict.errors):
-            print(f"hpad: {_ZERO}", file=sys.stderr)
+        about_zero += any(hpas.is_about_zero(error) for _, error in verdict.errors)
+    if about_zero:
+        print(f"hpad: {_ZERO}", file=sys.stderr)
     if skipped:
         print(f"hpad: skipped {_counted(skipped, 'document')} of other kinds", file=sys.stderr)
     if args.output == "text":

@@ -169,13 +169,11 @@ class _Work:
             self.rules.append(each)
             field = each.field or next(iter(each.content))
             notes.append(
-                Note(field, f"write the address of Prometheus into the source: url {adapter_rules.UNKNOWN_URL}", False)
+                Note(field, f"write the address of Prometheus into the source, for {adapter_rules.UNKNOWN_URL}", False)
             )
             if "resourceRules" in each.content:
                 notes.append(
-                    Note(
-                        field, "resourceRules answer once a match or a route sends cpu and memory to the source", False
-                    )
+                    Note(field, "resourceRules apply once a match or a route sends cpu and memory to the source", False)
                 )
         self._tell(document, subject, notes)
 

@@ -56,7 +56,7 @@ async def test_a_file_and_an_hpa_of_the_api_server(cluster: Cluster, tmp_path: P
     [finding] = await targets(tmp_path, cluster, manifests=folder)
     assert finding.level == "error"
     assert "HPA default/other of the API server and HPA default/mine of the manifests" in finding.says
-    assert "Deployment/web in default: hpad leaves it to the former" in finding.says
+    assert "Deployment/web in default: hpad leaves the target to the API server's HPA" in finding.says
     [finding] = await targets(tmp_path, cluster, manifests=folder, competing_hpas="write")
     assert "both write its replicas" in finding.says
 

@@ -55,7 +55,9 @@ def _several(place: Place, keys: set[Key]) -> Finding:
 def _other(told: Settings, place: Place, ours: set[Key], others: set[Key]) -> Finding:
     of_files = "of the manifests" if told.manifests is not None else "of hpad's"
     says = f"{_listed(others)} of the API server and {_listed(ours)} {of_files} scale the same target {_named(place)}: "
-    says += "hpad leaves it to the former" if told.competing_hpas == YIELD else "both write its replicas"
+    says += (
+        "hpad leaves the target to the API server's HPA" if told.competing_hpas == YIELD else "both write its replicas"
+    )
     do = "delete one of them; with competing_hpas: write hpad scales the target all the same"
     return Finding("targets", ERROR, says, do)
 
