@@ -24,11 +24,10 @@ class Competing:
         return found if writes_status else tuple(each for each in found if each.what != STATUS)
 
     def report(self, key: Key, found: tuple[Competitor, ...], *, yields: bool) -> None:
-        """Log the writers when they differ from those before, and set their series."""
-        before = self._reported.get(key, ())
-        if found == before:
-            return
+        """Set the series of the writers, and log them when they differ from those before."""
         self._telemetry.competing(key, [(each.what, each.name) for each in found])
+        if found == self._reported.get(key, ()):
+            return
         if not found:
             del self._reported[key]
             self._log.info("no other writer is seen any more", hpa=str(key))

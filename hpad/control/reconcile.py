@@ -153,6 +153,7 @@ class Reconciler:
         self.overlap.release(key)
         self._telemetry.forget(key)
         self._competing.forget(key)
+        self._unwritten.over(of=key)
         self._zero_reported.discard(key)
         if self._journal is not None:
             self._journal.forget(key)
@@ -371,9 +372,9 @@ class Reconciler:
             if error.not_found:  # deleted meanwhile: nobody is left to tell
                 return True
             self._record(hpa, events.Event(events.WARNING, "FailedUpdateStatus", error.message))
-            self._unwritten.struck(hpa=str(hpa.metadata.key), error=error.message)
+            self._unwritten.struck(of=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)
             return False
-        self._unwritten.over()
+        self._unwritten.over(of=hpa.metadata.key)
         return True
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: events.Event) -> None:

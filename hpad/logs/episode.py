@@ -1,5 +1,6 @@
 """A trouble that many calls run into while it lasts, such as an outage: said when it begins and when it is over."""
 
+from collections.abc import Hashable
 from typing import Any, Final
 
 from hpad.clock import Clock
@@ -12,7 +13,8 @@ class Episode:
     """One sort of trouble. `log` is whose lines they are; `begins`, of that `level`, and `ends` are the two messages.
 
     The first line has the fields of the call that met the trouble first; the last one says how often it was met
-    (`times`), also while it came and went unsaid.
+    (`times`), also while it came and went unsaid. Where the trouble may be of one thing only, such as one HPA, `of`
+    names it: the trouble ends when it is over for all of them.
     """
 
     def __init__(self, log: Any, clock: Clock, begins: str, ends: str, *, level: str = "warning") -> None:
@@ -21,25 +23,28 @@ class Episode:
         self._begins = begins
         self._ends = ends
         self._level = level
-        self._lasts = False
+        self._met: set[Hashable] = set()
         self._said_at: float | None = None
         self._told = False
         self._times = 0
 
-    def struck(self, **fields: Any) -> None:
+    def struck(self, *, of: Hashable = None, **fields: Any) -> None:
         """It was met; said where it begins, unless it was said a short while ago."""
         self._times += 1
-        now = self._clock.monotonic()
-        if self._lasts and self._told:
+        known = of in self._met
+        self._met.add(of)
+        if known and self._told:
             return
-        self._lasts = True
+        now = self._clock.monotonic()
         if self._said_at is None or now - self._said_at >= AGAIN_SECONDS:
             self._said_at, self._told = now, True
             getattr(self._log, self._level)(self._begins, **fields)
 
-    def over(self) -> None:
-        """It is not met any more; said if its begin was."""
-        if self._lasts and self._told:
+    def over(self, *, of: Hashable = None) -> None:
+        """It is not met any more, by this one; said if its begin was."""
+        if of not in self._met:
+            return
+        self._met.remove(of)
+        if self._told and not self._met:
             self._log.info(self._ends, times=self._times)
             self._told, self._times = False, 0
-        self._lasts = False

@@ -78,8 +78,11 @@ class Hpas(Series):
         self._per_hpa.held_back[key] = [(c.type, c.reason) for c in held if c.status != good.get(c.type, c.status)]
 
     def competing(self, key: Key, writers: list[tuple[str, str]]) -> None:
-        """The other writers of an HPA's target and status, as kind and name."""
-        self._per_hpa.competing[key] = writers
+        """The other writers of an HPA's target and status now, as kind and name."""
+        if writers:
+            self._per_hpa.competing[key] = writers
+        else:
+            self._per_hpa.competing.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """The HPA is gone, and its series with it."""

@@ -62,3 +62,18 @@ def test_one_that_goes_on_after_it_went_unsaid_is_said() -> None:
 
     events = [event for _, event, _ in virtual.run(main())]
     assert events == ["down", "up again", "down"]
+
+
+def test_the_trouble_of_one_is_not_over_when_others_have_none() -> None:
+    async def main() -> list[tuple[str, str, object]]:
+        said = Said()
+        for _ in range(100):
+            said.episode.struck(of="a")
+            said.episode.over(of="b")
+            await asyncio.sleep(10)
+        said.episode.struck(of="b")  # long after the first line
+        said.episode.over(of="a")
+        said.episode.over(of="b")
+        return said.lines
+
+    assert virtual.run(main()) == [("warning", "down", None), ("warning", "down", None), ("info", "up again", 101)]
