@@ -109,7 +109,9 @@ class Assembly:
         if self._settings.manifests is None:
             return None
         to_zero = self._settings.tunables.gates.HPAScaleToZero
-        return folder.Folder(self._settings.manifests, self._clock, scale_to_zero=to_zero)
+        made = folder.Folder(self._settings.manifests, self._clock, scale_to_zero=to_zero)
+        made.subscribe(self.cluster.let_go)
+        return made
 
     def _build_agreement(self) -> agreement.Agreement | None:
         """A dry run takes no part."""

@@ -94,7 +94,7 @@ class Cluster:
         kind = Kind(paths.HPAS, statuses.decode, _version, absent=ABSENT)
         self.hpas = HpaCache(client, kind, namespaces=namespaces, params=chosen, pace=pace, bug=bug)
         self.hpas.subscribe(statuses.changed)
-        self.hpas.subscribe(self._let_go)
+        self.hpas.subscribe(self.let_go)
         self.pods = PodCache(client, namespaces=namespaces, pace=pace)
         self.targets = {
             (kind.resource.group, kind.resource.kind): Cache(client, kind, namespaces=namespaces, pace=pace)
@@ -207,9 +207,14 @@ class Cluster:
             self.hpas.offer(written.metadata.key, written)
         return written
 
-    def _let_go(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+    def let_go(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        """Forget what is known of an HPA that is gone, or of its former target; to be told of HPAs from elsewhere."""
+        if old is None:
+            return
+        gone = new is None or new.metadata.uid != old.metadata.uid
+        if gone:
             self.recorder.forget(old)
+        if gone or (new is not None and new.spec.scale_target_ref != old.spec.scale_target_ref):
             self._competitors.forget(old)
 
     def _other_hpas(self, namespaces: Sequence[str], ours: str | None, pace: Pace | None) -> OtherHpas:

@@ -161,9 +161,11 @@ class Competitors:
         self._reported[key] = (manager, self._clock.monotonic())
 
     def forget(self, hpa: HorizontalPodAutoscaler) -> None:
-        """The HPA is gone, or is another one of the same name."""
+        """The HPA is gone, is another one of the same name, or has another target."""
+        where = place(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         self._reported.pop(hpa.metadata.key, None)
-        self._written.pop(place(hpa.metadata.namespace, hpa.spec.scale_target_ref), None)
+        self._written.pop(where, None)
+        self._scaled.pop(where, None)
 
     def _target(self, at: tuple[str, str], key: Key, old: Target | None, new: Target | None) -> None:
         where = Place(key.namespace, *at, key.name)

@@ -10,6 +10,9 @@ BUILT_IN: Final = "kube-controller-manager"
 """The manager of the writes of the built-in HPA controller."""
 SCALE: Final = "scale"
 STATUS: Final = "status"
+_NO_CLIENT: Final = ("ancient-changes", "before-first-apply")
+"""Under these names an API server notes the writes of clients that it does not name (any more): hpad may be one of
+them. Source: Kubernetes 1.36, managedfields: capmanagers.go, skipnonapplied.go."""
 _ABSENT: Final = msgspec.Raw(b"")
 _REPLICAS: Final = b'"f:replicas"'
 
@@ -46,14 +49,14 @@ def entries(raw: bytes | msgspec.Raw) -> tuple[Entry, ...]:
 
 
 def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
-    """The manager that set `spec.replicas` last, by its scale subresource or otherwise; None where none is noted.
+    """The manager that set `spec.replicas` last, by its scale subresource or otherwise; None where no client is named.
 
     A client that changes a value becomes its only owner among those that update; one that applies the same value
     owns it, too. While hpad is an owner, no other client has changed the count since.
     """
     if _REPLICAS not in bytes(raw):
         return None
-    owners = [entry for entry in entries(raw) if _has_replicas(entry)]
+    owners = [entry for entry in entries(raw) if entry.manager not in _NO_CLIENT and _has_replicas(entry)]
     ours = [entry for entry in owners if entry.manager == OURS]
     return max(ours or owners, key=lambda entry: entry.time, default=None)
 
@@ -62,7 +65,7 @@ def writers_of_status(raw: bytes | msgspec.Raw) -> dict[str, str]:
     """The managers other than hpad that own fields of the status, each with when it last changed one of them."""
     found: dict[str, str] = {}
     for entry in entries(raw):
-        if entry.subresource == STATUS and entry.manager != OURS:
+        if entry.subresource == STATUS and entry.manager not in (OURS, *_NO_CLIENT):
             found[entry.manager] = max(entry.time, found.get(entry.manager, ""))
     return found
 

@@ -254,3 +254,15 @@ async def test_a_client_that_sets_the_replicas_of_a_custom_resource_is_noticed_b
     await world.until(lambda: world.condition("web", "CompetingWriters")[:2] == ("True", "ScaleWritten"))
     assert "another client" in world.condition("web", "CompetingWriters")[2]
     await world.until(lambda: world.replicas("widgets", "web") == 3)
+
+
+async def test_what_was_written_is_forgotten_with_the_file_of_its_hpa(world: Any, tmp_path: Path) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 50)
+    manifest(tmp_path, 2)
+    await world.hpad(manifests=tmp_path)
+    await world.until(lambda: world.replicas("deployments", "web") == 2)
+    written = world.daemon.cluster._competitors._written
+    await world.until(lambda: len(written) == 1)
+    (tmp_path / "web.yaml").unlink()
+    await world.until(lambda: not written)
