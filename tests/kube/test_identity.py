@@ -97,7 +97,7 @@ async def test_a_reading_that_stumbles_ends_nothing_and_tells_no_secret(clock):
     clock.skipped += 61
     with structlog.testing.capture_logs() as said:
         assert await identity.headers(clock) == {"Authorization": "old"}
-    assert [each["error"] for each in said] == ["KeyError"]
+    assert [each["error"] for each in said] == ["bug: KeyError"]
     assert "s3cret" not in repr(said)
 
 
