@@ -34,8 +34,12 @@ _WORDS = {
     "object": "a mapping",
     "null": "nothing",
 }
-_SECRET = re.compile(r"pass|secret|token|key|auth|credential|header", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass|pwd|^pw$|secret|token|key|auth|credential|header|cookie|private|signature|dsn|connection.?string",
+    re.IGNORECASE,
+)
 _USER_INFO = re.compile(r"//[^/@\s'\"]*@")
+_PARAMETER = re.compile(r"([?&][^=&#\s'\"]*=)[^&#\s'\"]*")
 _LONGEST_VALUE = 80
 Path = tuple[str | int, ...]
 
@@ -277,7 +281,8 @@ def _may_be_secret(path: Path) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return _USER_INFO.sub("//***@", shown(value))[:_LONGEST_VALUE]
+    text = _USER_INFO.sub("//***@", shown(value))
+    return (_PARAMETER.sub(r"\1***", text) if "://" in text else text)[:_LONGEST_VALUE]
 
 
 def _written(path: Path) -> str:

@@ -142,3 +142,14 @@ def test_all_flaws_are_found_at_once(adapter: str, given: dict[str, object], sai
     with pytest.raises(AdapterError) as caught:
         registry.decode(source, registry.adapter_class(adapter).Settings)
     assert all(each in caught.value.message for each in said if ".query: the" not in each)  # what needs a closer look
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"pw": "hidden1"}, {"pwd": "hidden1"}, {"dsn": "hidden1"}, {"urll": "http://u:hidden1@h/?sig=hidden1&x=hidden1"}],
+)
+def test_no_unknown_field_shows_what_may_be_a_credential(field: dict[str, str]) -> None:
+    source = settings.SourceSettings(name="x", adapter="http-json", settings={**field, "metrics": {}})
+    flaws = [str(flaw) for flaw in registry.wrong(source)]
+    assert any("unknown field" in flaw for flaw in flaws)
+    assert not [flaw for flaw in flaws if "hidden1" in flaw]
