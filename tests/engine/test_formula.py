@@ -170,11 +170,11 @@ def test_pods_without_the_container_are_left_out(of: int, replicas: int, percent
     assert web.condition("ScalingActive").status == "True"
 
 
-def test_a_container_that_no_pod_has_is_named() -> None:
+def test_a_container_that_no_pod_has_is_told_of_in_the_words_of_kubernetes() -> None:
     web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
     decision = web.reconcile(used({}))
     assert decision.undecided
-    assert "container application not found in any of 2 pods" in str(decision)
+    assert "did not receive metrics for targeted pods (pods might be unready)" in str(decision)
 
 
 def test_pods_that_are_gone_or_pending_stand_for_no_replica_whatever_containers_they_have() -> None:

@@ -24,7 +24,7 @@ def per_pod(goal: Goal, sample: PodSample, pods: Sequence[Pod], now: datetime, t
         return _over(goal, values, pods, now, tunables)
     having, lacking = _by_container(pods, goal.query.container)
     if not having:
-        raise Unmeasurable(f"container {goal.query.container} not found in any of {len(pods)} pods")
+        return _over(goal, values, pods, now, tunables)
     left_out = {pod.name for pod in lacking}
     known = {name: value for name, value in values.items() if name not in left_out}
     usage = _over(goal, known, having, now, tunables)
