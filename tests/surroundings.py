@@ -7,7 +7,14 @@ whoever runs it.
 
 from collections.abc import MutableMapping
 
-OURS = ("HPAD_NO_SKIPS", "HPAD_CRASH_SEEDS", "HPAD_CRASH_TROUBLES", "HPAD_SHARDS_SEED", "HPAD_SHARDS_ROUNDS")
+OURS = (
+    "HPAD_NO_SKIPS",
+    "HPAD_CRASH_SEEDS",
+    "HPAD_CRASH_TROUBLES",
+    "HPAD_LIVES",
+    "HPAD_SHARDS_SEED",
+    "HPAD_SHARDS_ROUNDS",
+)
 """For people who run the tests; CONTRIBUTING.md says what they do."""
 _READ = (
     "HPAD_", "KUBECONFIG", "KUBECTL_", "KUBERNETES_",

@@ -5,7 +5,7 @@ What is read from a store may be old (a write that failed), cut short in the mid
 that ran ahead.
 
 - A rescale that was begun is looked for in the target's replica count: done, not done, or (another count) unknown. One
-  that is unknown counts if it took pods away, which only makes the policies allow less of that.
+  that is unknown counts if it took pods away, as uncertain, which only makes the policies allow less of that.
 - Where turns may be missing (the memory is not `whole`, see `store.validity`), after a gap of more than `gap` (or of
   more than half of it that no window of the HPA reaches across), or where another count is found than was left, the
   recommendations say too little: the current count joins them, as it does for an HPA that nothing is known of, and
@@ -113,8 +113,13 @@ def _ended(history: History, begun: Begun, current: int) -> History:
     if carried_out(begun, current):
         return msgspec.structs.replace(history, scale_ups=begun.scale_ups, scale_downs=begun.scale_downs)
     if current != begun.current and begun.to < begun.current:
-        return msgspec.structs.replace(history, scale_downs=begun.scale_downs)
+        return msgspec.structs.replace(history, scale_downs=_unproved(begun.scale_downs, history.scale_downs))
     return history
+
+
+def _unproved(then: tuple[Rescale, ...], before: tuple[Rescale, ...]) -> tuple[Rescale, ...]:
+    """The rescales, with those that were not there before as uncertain: else they would let the target grow again."""
+    return tuple(each if each in before else msgspec.structs.replace(each, uncertain=True) for each in then)
 
 
 def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:

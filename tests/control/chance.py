@@ -1,6 +1,7 @@
 """What may happen to an HPA, in a life that is drawn from a seed."""
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -17,17 +18,42 @@ from hpad import clock as clocks
 from hpad.kube import errors
 from hpad.store import lasting
 
-EVENTS = 16
+EVENTS = 24
 BUSY = (8, 20)
 PEAK = 100
 GAPS = (0.5, 3.0, 10.0, 20.0, 50.0, 90.0)
 """Seconds for which hpad is down, or another has the HPA."""
 JUMPS = (-3600, -600, -120, -20, -5, 5, 20, 120, 600, 3600)
 PACES = (lasting.Pace(0.25, 1.0, 3.0), lasting.Pace(1.0, 15.0, 3.0))
-WINDOWS = (60, 120, 180)
+WINDOWS = (45, 60, 120)
 GROWTH = (2, 60)
 """Pods that may come in a period of so many seconds."""
 _NO = "no"
+FIRST, COUNT = (int(number) for number in os.environ.get("HPAD_LIVES", "1 1000").split())
+CHUNK = 50
+
+
+def chunks(half: int) -> list[range]:
+    """The seeds to be played, in chunks; every other one of them, from the first (0) or the second (1) on."""
+    last = FIRST + COUNT
+    return [range(first, min(first + CHUNK, last)) for first in range(FIRST, last, CHUNK)][half::2]
+
+
+def named(seeds: range) -> str:
+    """What a test of these seeds is called."""
+    return f"{seeds.start}-{seeds.stop - 1}"
+
+
+def play_all(seeds: range) -> None:
+    """Play these lives; the first violation fails, with what happened before it."""
+    silence()
+    downs = 0
+    for seed in seeds:
+        fate = Fate(seed)
+        virtual.run(fate.play())
+        assert fate.found == [], f"seed {seed}: {fate.found[0]}; before: {fate.log[-6:]}"
+        downs += sum(write.after < write.before for write in fate.world.writes)
+    assert len(seeds) < CHUNK or downs > CHUNK // 3, "targets are scaled down at all"
 
 
 def silence() -> None:

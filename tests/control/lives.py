@@ -2,7 +2,8 @@
 that fails or is slow, targets that cannot be read. What each turn wanted and what was written is kept, and judged."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -135,18 +136,32 @@ class World:
 QUICK = lasting.Pace(0.25, 1.0, 3.0)
 
 
+class Series(Telemetry):
+    """Series that are never read, and keep no controller of a process that has ended."""
+
+    def before_scrape(self, callback: Callable[[], None]) -> None:
+        pass
+
+
+@functools.cache
+def telemetry() -> Telemetry:
+    """One for all lives: no decision depends on it, and making one takes longer than anything else in a life."""
+    return Series()
+
+
 class Life:
     """One process, from its start to its end. `pace` is that of its store."""
 
     def __init__(self, world: World, pace: lasting.Pace = QUICK) -> None:
         self.world = world
         self.owner = Switch()
-        self.store = lasting.Lasting(world.shelf, world.clock, Telemetry(), pace, lambda key: True)
+        self.store = lasting.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: True)
         self.bench = Bench(
             world.found,
             owner=self.owner,
             clock=world.clock,
             store=self.store,
+            telemetry=telemetry(),
             period=PERIOD,
             gap=timedelta(seconds=4 * PERIOD),
         )
