@@ -223,8 +223,10 @@ class Fate:
         self.world.load = before
 
     async def _hand(self) -> None:
-        """By hand, or by another controller."""
+        """By hand, or by another controller; not the count of a write that failed, which would look as if it had been
+        carried out."""
         count = self._dice.randrange(1, 12)
+        count += count == self.world.refused
         self._note("by hand", count)
         self.world.set(count)
 

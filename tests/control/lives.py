@@ -111,6 +111,8 @@ class World:
         self.clock = Machine()
         self.wanted: list[tuple[float, int]] = []
         self.writes: list[Write] = []
+        self.refused: int | None = None
+        """The count of the last write that failed."""
 
     async def read(self) -> int | None:
         if self.load is not None:
@@ -184,7 +186,9 @@ class Life:
             refused = bool(api.refusals) or "web" not in self.world.scales
             if not refused and scale.metadata["resourceVersion"] != str(self.world.version):
                 raise errors.ApiError(409, "Conflict", "the object has been modified")
-            if not refused:
+            if refused:
+                self.world.refused = scale.spec.replicas
+            else:
                 self.world.wrote(scale.spec.replicas)
             answer: Scale = await write(namespace, ref, scale)
             return answer
