@@ -90,6 +90,7 @@ class Fate:
             "conflict": self._conflict,
             "error": self._error,
             "edit": self._edit,
+            "edit within": self._edit_within,
             "hand": self._hand,
             "silent": self._silent,
             "gone": self._gone,
@@ -126,7 +127,7 @@ class Fate:
         return {"scaleDown": down, "scaleUp": {"policies": [policy]}}
 
     def _judge(self) -> None:
-        self.found = lives.too_early(self.world, self._window)
+        self.found = self.world.astray + lives.too_early(self.world, self._window)
         if self._grows:
             self.found += lives.too_fast(self.world, *GROWTH)
 
@@ -221,6 +222,19 @@ class Fate:
         self._life.bench.source.put(msgspec.structs.replace(known, spec=new.spec))
         await asyncio.sleep(self._dice.choice([0.0, 0.1, 2.5]))
         self.world.load = before
+
+    async def _edit_within(self) -> None:
+        """Growth is forbidden, or limited, perhaps while a turn reads its metrics."""
+        high, behavior = self._dice.choice([4, 6, 20]), self._behavior()
+        if high == 20:
+            behavior["scaleUp"] = {"selectPolicy": "Disabled"}
+        self._note("edit within", high)
+        new = hpa("web", behavior=behavior, minReplicas=1, maxReplicas=high)
+        before, self.world.load, self.world.asking = self.world.load, PEAK, 3.0
+        await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
+        self._life.bench.source.put(msgspec.structs.replace(self.world.found, spec=new.spec))
+        await asyncio.sleep(self.world.asking)
+        self.world.load, self.world.asking = before, 0.0
 
     async def _hand(self) -> None:
         """By hand, or by another controller; not the count of a write that failed, which would look as if it had been

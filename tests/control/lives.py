@@ -111,13 +111,19 @@ class World:
         self.clock = Machine()
         self.wanted: list[tuple[float, int]] = []
         self.writes: list[Write] = []
+        self.asking = 0.0
+        """Seconds that the metric takes."""
+        self.astray: list[str] = []
+        """The writes that the HPA of that moment does not allow."""
         self.refused: int | None = None
         """The count of the last write that failed."""
 
     async def read(self) -> int | None:
         if self.load is not None:
             self.wanted.append((virtual.now(), -(-self.load // 10)))
-        return self.load
+        found = self.load
+        await asyncio.sleep(self.asking)
+        return found
 
     def forget(self) -> None:
         """What was saved cannot be read: as with Kubernetes' own controller only the present count is held then."""
@@ -132,7 +138,12 @@ class World:
     def wrote(self, after: int) -> None:
         spec = self.found.spec
         low = 1 if spec.min_replicas is None else spec.min_replicas
-        self.writes.append(Write(virtual.now(), self.scales["web"], after, low, spec.max_replicas))
+        before = self.scales["web"]
+        up = None if spec.behavior is None else spec.behavior.scale_up
+        stopped = up is not None and up.select_policy == "Disabled" and low <= before < after
+        if after > spec.max_replicas or stopped:
+            self.astray.append(f"{virtual.now():.0f} s: {before} -> {after}, by a former spec")
+        self.writes.append(Write(virtual.now(), before, after, low, spec.max_replicas))
 
 
 QUICK = lasting.Pace(0.25, 1.0, 3.0)

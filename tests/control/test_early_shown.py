@@ -6,7 +6,7 @@ import pytest
 import virtual
 from control import chance
 
-from hpad.control import jumps, resume
+from hpad.control import jumps, ownership, resume
 from hpad.store import validity
 
 MORE = range(1, 200)
@@ -30,8 +30,14 @@ def clock_steps_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jumps, "caught_up", lambda memory, now: memory)
 
 
+def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """What was decided by a former spec is written."""
+    patch.setattr(ownership, "decides_alike", lambda one, other: True)
+
+
 @pytest.mark.parametrize(
-    ("switch_off", "seed"), [(recalled_is_whole, 11), (breaks_are_ignored, 5), (clock_steps_are_ignored, 28)]
+    ("switch_off", "seed"),
+    [(recalled_is_whole, 11), (breaks_are_ignored, 5), (clock_steps_are_ignored, 28), (edits_are_ignored, 13)],
 )
 def test_a_life_shows_a_rule_that_is_switched_off(
     monkeypatch: pytest.MonkeyPatch, switch_off: Switch, seed: int
