@@ -172,7 +172,7 @@ class Reconciler:
     ) -> _Turn:
         key = listed.metadata.key
         recalled = await self._store.recall(key)
-        held = self._about(listed, recalled)
+        held = jumps.caught_up(self._about(listed, recalled), moment)
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
         scale, failure = await self._read_scale(hpa, slot)
         owed = resume.owed(held.begun, hpa.status, scale)
@@ -182,7 +182,6 @@ class Reconciler:
         pods = self._pods(key.namespace, scale)
         told = relief.terms_of(hpa, self._fallbacks)
         unseen = resume.rescaled_since(recalled, hpa.status)
-        held = jumps.caught_up(held, moment)
         view = examine.View(
             hpa=hpa,
             now=moment.wall,

@@ -130,13 +130,23 @@ class World:
         self.wanted = [(at, min(count, self.scales["web"])) for at, count in self.wanted]
         self.writes.clear()
 
+    def point(self, target: str) -> HorizontalPodAutoscaler:
+        """The HPA with another target: what was wanted of the former one holds nothing (gate HPATargetHistory)."""
+        self.wanted.clear()
+        self.writes.clear()
+        ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
+        spec = msgspec.structs.replace(self.found.spec, scale_target_ref=ref)
+        return msgspec.structs.replace(self.found, spec=spec)
+
     def set(self, count: int) -> None:
         """By hand: what hpad has read of the scale is outdated then."""
         self.version += 1
         self.scales["web"] = count
 
-    def wrote(self, after: int) -> None:
+    def wrote(self, target: str, after: int) -> None:
         spec = self.found.spec
+        if target != spec.scale_target_ref.name:
+            self.astray.append(f"{virtual.now():.0f} s: {after} to {target}, which the HPA does not scale any more")
         low = 1 if spec.min_replicas is None else spec.min_replicas
         before = self.scales["web"]
         up = None if spec.behavior is None else spec.behavior.scale_up
@@ -194,13 +204,13 @@ class Life:
             return None if found is None else msgspec.structs.replace(found, metadata=version)
 
         async def write_scale(namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
-            refused = bool(api.refusals) or "web" not in self.world.scales
+            refused = bool(api.refusals) or ref.name not in self.world.scales
             if not refused and scale.metadata["resourceVersion"] != str(self.world.version):
                 raise errors.ApiError(409, "Conflict", "the object has been modified")
             if refused:
                 self.world.refused = scale.spec.replicas
             else:
-                self.world.wrote(scale.spec.replicas)
+                self.world.wrote(ref.name, scale.spec.replicas)
             answer: Scale = await write(namespace, ref, scale)
             return answer
 

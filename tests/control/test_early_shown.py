@@ -1,12 +1,21 @@
-"""That the random lives would show a broken rule: with the rule switched off, a life violates the property."""
+"""That the lives would show a broken rule: with the rule switched off, a life violates the property.
 
+Where random lives hardly reach a rule, a life is told: what happens, and when.
+"""
+
+import asyncio
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 import virtual
 from control import chance
+from control.lives import Life, World
 
-from hpad.control import jumps, ownership, resume
+from hpad.control import jumps, ownership, reconcile, resume
+from hpad.kube import errors
 from hpad.store import validity
 
 MORE = range(1, 200)
@@ -52,3 +61,90 @@ def played(seed: int) -> chance.Fate:
     fate = chance.Fate(seed)
     virtual.run(fate.play())
     return fate
+
+
+Step = tuple[float, Callable[[World, Life], object]]
+"""What happens so many seconds after the start."""
+
+
+class Told(chance.Fate):
+    """A life without chance, judged as the others are: five replicas, and a window of a minute."""
+
+    def __init__(self, *steps: Step, grows: bool = False) -> None:
+        super().__init__(0)
+        self._window, self._grows, self._steps = 60, grows, steps
+
+    async def _play(self) -> None:
+        self.world = World(5, self._behavior(), maxReplicas=20)
+        self._life = Life(self.world)
+        for at, happens in self._steps:
+            await asyncio.sleep(at - virtual.now())
+            happens(self.world, self._life)
+        await asyncio.sleep(2 * self._window)
+        self._judge()
+        await self._life.crash()
+
+
+def histories_are_shifted_again(patch: pytest.MonkeyPatch) -> None:
+    """A turn without a scale stores the history that was moved with the clock under the time of the former turn."""
+    publish = reconcile.Reconciler._publish
+
+    async def stored(self: Any, turn: Any, *rest: Any) -> None:
+        await publish(self, turn, *rest)
+        if turn.view.scale is None:
+            key = turn.view.hpa.metadata.key
+            self._store.put(key, msgspec.structs.replace(self._store.get(key), history=turn.view.history))
+
+    patch.setattr(reconcile.Reconciler, "_publish", stored)
+
+
+def set_back_and_hidden(world: World, life: Life) -> None:
+    world.load, world.clock.off = 20, -timedelta(minutes=5)
+    world.scales.pop("web")
+
+
+def slowly(world: World, life: Life) -> None:
+    world.load, world.asking = 100, 5.0
+
+
+CLOCK = (
+    (40, set_back_and_hidden),
+    (60, lambda world, life: world.scales.update(web=5)),
+)
+TARGET = (
+    (20, slowly),
+    (36, lambda world, life: life.bench.source.put(world.point("elsewhere"))),
+)
+
+
+@pytest.mark.parametrize(
+    ("switch_off", "steps"),
+    [(histories_are_shifted_again, CLOCK), (edits_are_ignored, TARGET)],
+)
+def test_a_told_life_shows_a_rule_that_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, switch_off: Switch, steps: tuple[Step, ...]
+) -> None:
+    assert told(*steps) == []
+    switch_off(monkeypatch)
+    assert told(*steps) != []
+
+
+def much_and_no_status(world: World, life: Life) -> None:
+    world.load = 100
+    life.bench.world.status_refusals = [errors.ApiError(500, "", "no")] * 9
+
+
+def set_forward(world: World, life: Life) -> None:
+    world.clock.off = timedelta(hours=1)
+
+
+def test_a_rescale_that_no_status_tells_of_moves_with_the_clock() -> None:
+    assert told((20, much_and_no_status), (45, set_forward), grows=True) == []
+
+
+def told(*steps: Step, grows: bool = False) -> list[str]:
+    """What is found of a life in which this happens; `grows`: by no more than chance.GROWTH."""
+    chance.silence()
+    fate = Told(*steps, grows=grows)
+    virtual.run(fate.play())
+    return fate.found
