@@ -91,6 +91,7 @@ class Fate:
             "error": self._error,
             "edit": self._edit,
             "edit within": self._edit_within,
+            "target within": self._target_within,
             "hand": self._hand,
             "silent": self._silent,
             "gone": self._gone,
@@ -235,6 +236,18 @@ class Fate:
         self._life.bench.source.put(msgspec.structs.replace(self.world.found, spec=new.spec))
         await asyncio.sleep(self.world.asking)
         self.world.load, self.world.asking = before, 0.0
+
+    async def _target_within(self) -> None:
+        """The HPA is pointed at a target that there is not, mostly while a turn reads its metrics; then back."""
+        away = self._dice.choice(GAPS)
+        self._note("target within", away)
+        before, self.world.load, self.world.asking = self.world.load, PEAK, 5.0
+        await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
+        self._life.bench.source.put(self.world.point("elsewhere"))
+        await asyncio.sleep(self.world.asking)
+        self.world.load, self.world.asking = before, 0.0
+        await asyncio.sleep(away)
+        self._life.bench.source.put(self.world.point("web"))
 
     async def _hand(self) -> None:
         """By hand, or by another controller; not the count of a write that failed, which would look as if it had been
