@@ -92,6 +92,7 @@ class Fate:
             "edit": self._edit,
             "edit within": self._edit_within,
             "target within": self._target_within,
+            "rival": self._rival,
             "hand": self._hand,
             "silent": self._silent,
             "gone": self._gone,
@@ -248,6 +249,17 @@ class Fate:
         self.world.load, self.world.asking = before, 0.0
         await asyncio.sleep(away)
         self._life.bench.source.put(self.world.point("web"))
+
+    async def _rival(self) -> None:
+        """Another HPA competes for a while, mostly while hpad starts again or takes over."""
+        target = self._dice.choice(["web", "twin"])
+        self._note("rival", target)
+        self._life.bench.source.put(self.world.compete(target))
+        await asyncio.sleep(self._dice.uniform(0, 20))
+        await self._dice.choice([self._crash, self._stop, self._owner, self._conflict])()
+        await asyncio.sleep(self._dice.uniform(1, 40))
+        self.world.agree()
+        self._life.bench.source.drop("other")
 
     async def _hand(self) -> None:
         """By hand, or by another controller; not the count of a write that failed, which would look as if it had been

@@ -117,8 +117,30 @@ class World:
         """The writes that the HPA of that moment does not allow."""
         self.refused: int | None = None
         """The count of the last write that failed."""
+        self.rival: HorizontalPodAutoscaler | None = None
+        """An HPA that competes with the one, and since when; `asked` is when a metric was last asked for."""
+        self.contested = self.asked = 0.0
+
+    def compete(self, target: str) -> HorizontalPodAutoscaler:
+        """From now on another HPA scales this target: the same one, or a twin that selects the same pods."""
+        self.scales.setdefault(target, 3)
+        ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
+        other = hpa("other", maxReplicas=20)
+        self.rival = msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, scale_target_ref=ref))
+        self.contested = virtual.now()
+        return self.rival
+
+    def agree(self) -> None:
+        """There is no other HPA any more."""
+        self.rival = None
+        self.scales.pop("twin", None)
+
+    async def read_by_rival(self) -> int:
+        self.asked = virtual.now()
+        return 150
 
     async def read(self) -> int | None:
+        self.asked = virtual.now()
         if self.load is not None:
             self.wanted.append((virtual.now(), -(-self.load // 10)))
         found = self.load
@@ -145,10 +167,12 @@ class World:
 
     def wrote(self, target: str, after: int) -> None:
         spec = self.found.spec
-        if target != spec.scale_target_ref.name:
+        if target not in (spec.scale_target_ref.name, "twin"):
             self.astray.append(f"{virtual.now():.0f} s: {after} to {target}, which the HPA does not scale any more")
         low = 1 if spec.min_replicas is None else spec.min_replicas
         before = self.scales["web"]
+        if self.rival is not None and self.asked > self.contested and low <= before <= spec.max_replicas:
+            self.astray.append(f"{virtual.now():.0f} s: {after} to {target}, although two HPAs compete")
         up = None if spec.behavior is None else spec.behavior.scale_up
         stopped = up is not None and up.select_policy == "Disabled" and low <= before < after
         if after > spec.max_replicas or stopped:
@@ -180,7 +204,7 @@ class Life:
         self.owner = Switch()
         self.store = lasting.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: True)
         self.bench = Bench(
-            world.found,
+            *(found for found in (world.found, world.rival) if found is not None),
             owner=self.owner,
             clock=world.clock,
             store=self.store,
@@ -189,7 +213,9 @@ class Life:
             gap=timedelta(seconds=4 * PERIOD),
         )
         self.bench.world.scales = world.scales
-        self.bench.metrics.values["web"] = world.read
+        self.bench.world.unwatched = {"web", "twin"}
+        self.bench.world.selectors = {"twin": "app=web"}
+        self.bench.metrics.values.update(web=world.read, other=world.read_by_rival)
         self._observe(self.bench.world)
         self.bench.source.subscribe(self._follow)
         self._running = asyncio.create_task(self.store.run())
@@ -217,7 +243,7 @@ class Life:
         api.write_scale, api._scale = write_scale, versioned
 
     def _follow(self, key: Key, old: object, new: HorizontalPodAutoscaler | None) -> None:
-        if new is not None:
+        if new is not None and key == WEB:
             self.world.found = new
 
     async def crash(self) -> None:

@@ -14,7 +14,7 @@ import virtual
 from control import chance
 from control.lives import Life, World
 
-from hpad.control import jumps, ownership, reconcile, resume
+from hpad.control import jumps, overlap, ownership, reconcile, resume
 from hpad.kube import errors
 from hpad.store import validity
 
@@ -44,9 +44,21 @@ def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ownership, "decides_alike", lambda one, other: True)
 
 
+def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
+    """HPAs compete once both have computed metrics."""
+    patch.setattr(overlap.Overlap, "register", lambda self, found: None)
+    patch.setattr(overlap.Overlap, "others", lambda self, key, scale, pods: self._claims.rivals(key, pods))
+
+
 @pytest.mark.parametrize(
     ("switch_off", "seed"),
-    [(recalled_is_whole, 11), (breaks_are_ignored, 5), (clock_steps_are_ignored, 28), (edits_are_ignored, 13)],
+    [
+        (recalled_is_whole, 11),
+        (breaks_are_ignored, 5),
+        (clock_steps_are_ignored, 28),
+        (edits_are_ignored, 13),
+        (rivals_are_found_late, 20),
+    ],
 )
 def test_a_life_shows_a_rule_that_is_switched_off(
     monkeypatch: pytest.MonkeyPatch, switch_off: Switch, seed: int
