@@ -171,7 +171,12 @@ def survived(held: Memory, view: examine.View, gap: timedelta) -> History:
             left = begun.to
             history = History(history.recommendations, begun.scale_ups, begun.scale_downs, history.heard)
         elif begun.to < begun.current and current != begun.current:
-            history = History(history.recommendations, history.scale_ups, begun.scale_downs, history.heard)
+            new = [one for one in begun.scale_downs if one not in history.scale_downs]
+            downs = tuple(
+                Rescale(one.timestamp, one.change, one.outdated, one.uncertain or one in new)
+                for one in begun.scale_downs
+            )
+            history = History(history.recommendations, history.scale_ups, downs, history.heard)
     if held.at is not None and held.at - now > SKEW:
         history = History(
             tuple(
