@@ -176,7 +176,7 @@ class HttpJson:
             return AdapterError(f"ca: {self._settings.ca} cannot be used")
 
     def _trusted(self) -> ssl.SSLContext | bool:
-        """What aiohttp takes as `ssl`: made anew when the CA file has changed. Raises OSError."""
+        """What aiohttp takes as `ssl`: loaded again when the CA file has changed. Raises OSError."""
         if self._settings.insecure or not self._settings.ca:
             return not self._settings.insecure
         status = os.stat(self._settings.ca)
