@@ -2,6 +2,7 @@
 that fails or is slow, targets that cannot be read. What each turn wanted and what was written is kept, and judged."""
 
 import asyncio
+import contextvars
 import functools
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
@@ -86,8 +87,17 @@ class Switch:
         return self.on
 
 
+_decided_on: contextvars.ContextVar[int] = contextvars.ContextVar("decided on")
+"""The count that the turn under way read, and decides by; each turn is a task of its own."""
+
+
 class Write(NamedTuple):
-    """A scale that was written, when, and the limits of the HPA at that time."""
+    """A scale that was written, when, and the limits of the HPA at that time.
+
+    `before` is the count that was decided on. Where another client set the very count that was decided, while the
+    write was on its way, the write changes nothing and counts as a rescale all the same: Kubernetes tries again after a
+    conflict, and then stores the change that was decided (horizontal.go: storeScaleEvent).
+    """
 
     at: float
     before: int
@@ -153,9 +163,13 @@ class World:
         self.writes.clear()
 
     def point(self, target: str) -> HorizontalPodAutoscaler:
-        """The HPA with another target: what was wanted of the former one holds nothing (gate HPATargetHistory)."""
+        """The HPA with another target: what was wanted of the former one holds nothing (gate HPATargetHistory).
+
+        A turn in the meantime forgets the rescales, too. Where the HPA is pointed back before any turn they still
+        count, so of the writes those remain that allow more: pods that were taken away may come back.
+        """
         self.wanted.clear()
-        self.writes.clear()
+        self.writes = [write for write in self.writes if write.after < write.before]
         ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
         spec = msgspec.structs.replace(self.found.spec, scale_target_ref=ref)
         return msgspec.structs.replace(self.found, spec=spec)
@@ -170,7 +184,7 @@ class World:
         if target not in (spec.scale_target_ref.name, "twin"):
             self.astray.append(f"{virtual.now():.0f} s: {after} to {target}, which the HPA does not scale any more")
         low = 1 if spec.min_replicas is None else spec.min_replicas
-        before = self.scales["web"]
+        before = _decided_on.get()
         if self.rival is not None and self.asked > self.contested and low <= before <= spec.max_replicas:
             self.astray.append(f"{virtual.now():.0f} s: {after} to {target}, although two HPAs compete")
         up = None if spec.behavior is None else spec.behavior.scale_up
@@ -222,12 +236,22 @@ class Life:
         self.bench.controller.start()
 
     def _observe(self, api: Any) -> None:
-        write, read = api.write_scale, api._scale
+        write, read, fresh = api.write_scale, api._scale, api.fresh_scale
 
         def versioned(ref: CrossVersionObjectReference) -> Scale | None:
             found: Scale | None = read(ref)
             version = {"name": "web", "resourceVersion": str(self.world.version)}
-            return None if found is None else msgspec.structs.replace(found, metadata=version)
+            if found is None:
+                return None
+            _decided_on.set(found.spec.replicas)
+            return msgspec.structs.replace(found, metadata=version)
+
+        async def fresh_scale(namespace: str, ref: CrossVersionObjectReference) -> Scale:
+            """After a conflict: what is found now changes nothing of the decision."""
+            decided_on = _decided_on.get()
+            found: Scale = await fresh(namespace, ref)
+            _decided_on.set(decided_on)
+            return found
 
         async def write_scale(namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
             refused = bool(api.refusals) or ref.name not in self.world.scales
@@ -240,7 +264,7 @@ class Life:
             answer: Scale = await write(namespace, ref, scale)
             return answer
 
-        api.write_scale, api._scale = write_scale, versioned
+        api.write_scale, api._scale, api.fresh_scale = write_scale, versioned, fresh_scale
 
     def _follow(self, key: Key, old: object, new: HorizontalPodAutoscaler | None) -> None:
         if new is not None and key == WEB:
@@ -249,7 +273,7 @@ class Life:
     async def crash(self) -> None:
         """kill -9: nothing more is written, by any of its tasks."""
         controller = self.bench.controller
-        tasks = [self._running, *controller._turns.values()]
+        tasks = [self._running, *controller._turns.values(), *self.bench.handover._beginning]
         if controller._dispatcher is not None:
             tasks.append(controller._dispatcher)
         controller._queue.shutdown()

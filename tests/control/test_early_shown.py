@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 import virtual
-from control import chance
-from control.lives import Life, World
+from control import chance, lives
+from control.lives import Life, World, Write
 
 from hpad.control import jumps, overlap, ownership, reconcile, resume
 from hpad.kube import errors
@@ -154,9 +154,66 @@ def test_a_rescale_that_no_status_tells_of_moves_with_the_clock() -> None:
     assert told((20, much_and_no_status), (45, set_forward), grows=True) == []
 
 
+def demands(load: int) -> Callable[[World, Life], None]:
+    return lambda world, life: setattr(world, "load", load)
+
+
+def saves_slowly(world: World, life: Life) -> None:
+    """A rescale waits for two seconds now, before it is written."""
+    world.shelf.slow = 20.0
+
+
+SET_TO_WHAT_WAS_DECIDED = (
+    (20, demands(70)),
+    (36, demands(50)),
+    (80, saves_slowly),
+    (95.5, lambda world, life: world.set(5)),
+    (100, demands(100)),
+)
+
+
+def test_a_count_that_is_decided_and_set_by_hand_at_once_is_a_rescale() -> None:
+    """The target had seven replicas within the period, so nine are two more.
+
+    Kubernetes, too, writes again after a conflict and counts the change it decided (horizontal.go: storeScaleEvent).
+    """
+    fate = lived(*SET_TO_WHAT_WAS_DECIDED, grows=True)
+    assert fate.found == []
+    assert [(write.before, write.after) for write in fate.world.writes[:3]] == [(5, 7), (7, 5), (5, 9)]
+
+
+def test_growth_is_judged_by_what_was_decided() -> None:
+    world = World()
+    world.writes = [Write(0, 7, 5, 1, 20), Write(15, 5, 9, 1, 20)]
+    assert lives.too_fast(world, *chance.GROWTH) == []
+    world.writes[1] = Write(15, 5, 10, 1, 20)
+    assert lives.too_fast(world, *chance.GROWTH) == ["15 s: 5 -> 10, though no more than 9 are allowed"]
+    world.writes = [Write(0, 3, 5, 1, 20), Write(15, 5, 6, 1, 20)]
+    assert lives.too_fast(world, *chance.GROWTH) == ["15 s: 5 -> 6, though no more than 5 are allowed"]
+
+
+@pytest.mark.parametrize(
+    ("write", "found"),
+    [(Write(15, 5, 9, 1, 20), []), (Write(15, 5, 10, 1, 20), ["15 s: 5 -> 10, though no more than 9 are allowed"])],
+)
+def test_pods_that_were_taken_away_may_come_back_after_a_visit_to_another_target(
+    write: Write, found: list[str]
+) -> None:
+    world = World()
+    world.writes = [Write(0, 7, 5, 1, 20)]
+    world.point("elsewhere")
+    world.point("web")
+    world.writes.append(write)
+    assert lives.too_fast(world, *chance.GROWTH) == found
+
+
 def told(*steps: Step, grows: bool = False) -> list[str]:
     """What is found of a life in which this happens; `grows`: by no more than chance.GROWTH."""
+    return lived(*steps, grows=grows).found
+
+
+def lived(*steps: Step, grows: bool = False) -> Told:
     chance.silence()
     fate = Told(*steps, grows=grows)
     virtual.run(fate.play())
-    return fate.found
+    return fate
