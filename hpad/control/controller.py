@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import traceback
 from collections.abc import Collection, Mapping
 from enum import Enum, auto
 
@@ -19,6 +20,7 @@ from hpad.control.workqueue import DelayingQueue, ShutDown
 from hpad.control.world import HpaSource
 from hpad.gather import limits
 from hpad.kube import limiter
+from hpad.logs.episode import Episodes
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.model.key import Key
 from hpad.telemetry import Telemetry
@@ -86,6 +88,8 @@ class Controller:
         self._turns: dict[Key, asyncio.Task[Ending]] = {}
         self._log = structlog.get_logger("hpad.controller")
         self._overdue = Overdue(self._log)
+        failed, well = "bug: the reconcile failed in a way nobody expected", "the reconcile fails no more"
+        self._bugs = Episodes(self._log, clock, failed, well, level="exception")
         telemetry.before_scrape(self._refresh_series)
 
     def start(self) -> None:
@@ -227,18 +231,21 @@ class Controller:
             return Ending.NOT_OURS
         except Edited:
             return Ending.EDITED
-        except Exception:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
-            self._report_bug(key)
+        except Exception as error:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
+            self._report_bug(key, error)
             return Ending.BUG
 
     def _over(self, key: Key, slot: Slot, turn: asyncio.Task[Ending]) -> None:
         """After every turn, even one that was cancelled before it began."""
         del self._turns[key]
         slot.give()
+        ending = Ending.CUT if turn.cancelled() else turn.result()
         try:
-            self._plan(key, Ending.CUT if turn.cancelled() else turn.result())
-        except Exception:  # noqa: BLE001  # nobody else would give this HPA another turn
-            self._report_bug(key)
+            self._plan(key, ending)
+            if ending in {Ending.DONE, Ending.SCALED}:
+                self._bugs.over(of=key, hpa=str(key))
+        except Exception as error:  # noqa: BLE001  # nobody else would give this HPA another turn
+            self._report_bug(key, error)
             self._queue.add_after(key, self._period)
         self._queue.done(key)
 
@@ -283,11 +290,14 @@ class Controller:
             self._rests.pop(key, None)
         return left
 
-    def _report_bug(self, key: Key) -> None:
+    def _report_bug(self, key: Key, error: Exception) -> None:
+        """In an `except` block: a bug with another place or kind of exception is another cause."""
         self._telemetry.bug()
         self._telemetry.reconciled("none", "internal", 0.0)
         with contextlib.suppress(Exception):  # standard error may be the thing that fails
-            self._log.exception("bug: the reconcile failed in a way nobody expected", hpa=str(key))
+            *_, place = traceback.extract_tb(error.__traceback__)
+            cause = (type(error).__name__, place.filename, place.lineno)
+            self._bugs.struck(of=key, cause=cause, hpa=str(key))
 
     def _plan(self, key: Key, ending: Ending) -> None:
         """The one place that decides when a key has its next turn.
@@ -327,6 +337,7 @@ class Controller:
         self._rising.discard(key)
         self._ours.discard(key)
         self._rests.pop(key, None)
+        self._bugs.forget(key)
         self._observer.forget(key)
         self._reconciler.forget(key)
 

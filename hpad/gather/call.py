@@ -45,6 +45,8 @@ class Caller:
         self._abandoned: set[asyncio.Task[list[Answer]]] = set()
         raised, ended = "the adapter raised an exception", "the adapter raises no exception any more"
         self._raising = Episode(log, clock, raised, ended, level="error")
+        held, freed = "the adapter held up all of hpad", "the adapter holds up hpad no more"
+        self._holding = Episode(log, clock, held, freed, level="error")
         self.retries = 0
 
     @property
@@ -99,14 +101,17 @@ class Caller:
             checked = [error] * len(queries)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: whatever it raises ends here
             checked = [self._raised(error)] * len(queries)
-        return checked if stepped.longest < HOLDS_UP_SECONDS else [self._held_up(stepped.longest)] * len(queries)
+        if stepped.longest >= HOLDS_UP_SECONDS:
+            return [self._held_up(stepped.longest)] * len(queries)
+        self._holding.over()
+        return checked
 
     async def _ask(self, queries: Sequence[Query]) -> list[Answer]:
         return await self._adapter.answer(queries)
 
     def _held_up(self, seconds: float) -> AdapterError:
         what = f'source "{self._name}" held up all of hpad for {seconds:.1f}s, a bug of its adapter'
-        self._log.error(what, source=self._name)
+        self._holding.struck(source=self._name, seconds=round(seconds, 1))
         return HeldUp(what, "bug", lasting=True)
 
     def _raised(self, error: BaseException) -> AdapterError:

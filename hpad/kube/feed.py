@@ -15,6 +15,7 @@ import structlog
 from hpad.kube import codec, errors, paths, watch
 from hpad.kube.client import Client
 from hpad.kube.watch import Pace
+from hpad.logs.episode import Episodes
 from hpad.model.key import Key
 
 T = TypeVar("T")
@@ -24,6 +25,7 @@ _NO_PROGRESS = "RequestWatchProgress is disabled"  # answered with 500 where etc
 _NO_STREAMING = frozenset({400, 405, 422})  # what servers answer that know no streaming lists, or have them turned off
 _AT_ONCE = 64  # objects of a page that are read before others get their turn: a millisecond or two
 _REFUSALS = 3  # failures of a watch to start, until a list is tried instead
+_UNREADABLE = 1024  # objects that cannot be read and are told apart in the log
 _ABSENCES = 2  # times in a row that nobody answered: who answers next may remember another history
 
 
@@ -99,6 +101,8 @@ class Feed(Generic[T]):
         self._backoff = watch.Backoff(pace.first, pace.last)
         self._relisting = watch.Backoff(pace.first, pace.last)
         self._log = structlog.get_logger("hpad.kube", resource=self._resource, namespace=namespace)
+        cannot, can = "object cannot be read", "object can be read again"
+        self._unreadable = Episodes(self._log, self._clock, cannot, can, most=_UNREADABLE)
 
     async def run(self) -> None:
         """List and watch; where the watch's version has expired, list again, and so on for ever."""
@@ -216,7 +220,10 @@ class Feed(Generic[T]):
         record = self._record(change.object)
         if record is None:
             gone = self._meta(change.object)
-            self._cache.drop(Key(gone.namespace, gone.name), gone.resource_version)
+            key = Key(gone.namespace, gone.name)
+            self._cache.drop(key, gone.resource_version)
+            if change.type == watch.DELETED:
+                self._unreadable.forget(key)
             return gone.resource_version or None
         if change.type == watch.DELETED:
             self._cache.drop(record.key, record.version)
@@ -306,13 +313,16 @@ class Feed(Generic[T]):
 
     def _record(self, raw: msgspec.Raw) -> codec.Record[T] | None:
         try:
-            return self._decode(raw)
+            record = self._decode(raw)
         except codec.UndecodableError as error:
             held = self._meta(raw)
-            self._log.warning(
-                "object cannot be read", name=held.name, object_namespace=held.namespace, error=str(error)
-            )
+            key, said = Key(held.namespace, held.name), str(error)
+            self._unreadable.struck(of=key, cause=said, name=key.name, object_namespace=key.namespace, error=said)
             return None
+        if self._unreadable:
+            key = record.key
+            self._unreadable.over(of=key, name=key.name, object_namespace=key.namespace)
+        return record
 
     def _meta(self, raw: msgspec.Raw) -> codec.Meta:
         try:

@@ -10,7 +10,7 @@ import structlog
 
 from hpad.kube import correlate, errors, paths
 from hpad.kube.client import Client
-from hpad.logs.episode import Episode
+from hpad.logs.episode import Episode, Episodes
 from hpad.model.events import Event
 from hpad.model.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
 from hpad.model.key import Key
@@ -19,6 +19,8 @@ COMPONENT = "horizontal-pod-autoscaler"
 _QUEUED = 1000
 _TRIES = 12
 _BETWEEN_S = 10.0
+_NAMESPACES = 1024
+"""So many namespaces whose events are refused are told apart in the log."""
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -44,7 +46,7 @@ class Recorder:
         log = structlog.get_logger("hpad.kube", component=component)
         full = "too many events wait for the API server: new ones are dropped"
         self._full = Episode(log, self._clock, full, "events are taken again")
-        self._refused = Episode(log, self._clock, "event refused", "events are written again")
+        self._refused = Episodes(log, self._clock, "event refused", "events are written again", most=_NAMESPACES)
         self._bugs = Episode(
             log, self._clock, "bug: an event cannot be written", "events can be written again", level="error"
         )
@@ -94,15 +96,18 @@ class Recorder:
         if verdict is None:
             self.dropped += 1
             return
+        namespace = waiting.about.namespace
         for _ in range(_TRIES):
             try:
                 await self._write(verdict)
-                self._refused.over()
+                self._refused.over(of=namespace, namespace=namespace)
                 self._bugs.over()
                 return
             except errors.ApiError as error:
                 if error.status:  # an answer, whichever: others wait behind this event
-                    self._refused.struck(error=str(error), reason=event.reason)
+                    self._refused.struck(
+                        of=namespace, cause=error.status, namespace=namespace, error=str(error), reason=event.reason
+                    )
                     break
             await self._clock.sleep(_BETWEEN_S)
         self.dropped += 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 import virtual
 from control.bench import Bench, hpa
 from prometheus_client import CollectorRegistry
@@ -250,6 +251,36 @@ def test_a_bug_in_one_reconcile_is_counted_and_stops_nothing() -> None:
     assert len(bench.metrics.times("web")) >= 10
     bugs = float(series.split("\nhpad_bugs_total ")[1].split()[0])
     assert bugs == len(bench.metrics.times("bad")) >= 10
+
+
+def test_a_bug_is_said_once_for_an_hpa_and_a_cause_and_so_is_its_end() -> None:
+    async def divide() -> None:
+        raise ZeroDivisionError
+
+    async def look() -> None:
+        raise LookupError
+
+    async def main() -> list[tuple[Any, Any]]:
+        bench = Bench(hpa("one"), hpa("other"), workers=1)
+        bench.metrics.values.update(one=divide, other=divide)
+        bench.controller.start()
+        with structlog.testing.capture_logs() as logged:
+            await asyncio.sleep(300)
+            bench.metrics.values["one"] = look
+            await asyncio.sleep(300)
+            bench.metrics.values["one"] = 5
+            await asyncio.sleep(300)
+            await bench.controller.stop(0)
+        lines = [line for line in logged if line["event"].startswith(("bug:", "the reconcile"))]
+        return [(line["hpa"], line.get("times", line["log_level"])) for line in lines]
+
+    lines = run(main)
+    assert sorted(lines[:2]) == [("default/one", "error"), ("default/other", "error")]
+    assert lines[2] == ("default/one", "error")
+    (hpa_well, times) = lines[3]
+    assert hpa_well == "default/one"
+    assert times >= 38
+    assert len(lines) == 4
 
 
 def test_a_bug_in_planning_costs_an_hpa_no_turn() -> None:

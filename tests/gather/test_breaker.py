@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
 import virtual
 from gather.scripted import DOWN, A, B, C, Scripted, now, opened
 
@@ -169,6 +170,30 @@ def test_an_adapter_that_holds_up_the_loop_is_named_and_kept_away_longer_each_ti
         assert gaps[1] >= 30
 
     virtual.run(main())
+
+
+def test_that_an_adapter_holds_up_the_loop_is_said_once():
+    async def behave(queries: Sequence[Query]) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, virtual.VirtualLoop)
+        loop.jump(2.5 if now() < 2000 else 0.0)
+
+    async def main() -> tuple[int, list[Any]]:
+        with structlog.testing.capture_logs() as logged:
+            adapter = Scripted(behave)
+            source = opened(adapter, rest=15.0, fresh=0.0)
+            while now() < 3000:
+                await source.ask(A)
+                await asyncio.sleep(15)
+        return len(adapter.batches), logged
+
+    calls, logged = virtual.run(main())
+    assert [line["event"] for line in logged] == [
+        "the adapter held up all of hpad",
+        "the adapter holds up hpad no more",
+    ]
+    assert (logged[0]["source"], logged[0]["seconds"]) == ("mine", 2.5)
+    assert 5 <= logged[1]["times"] < calls
 
 
 def test_of_many_metrics_that_fail_the_last_ones_are_known():

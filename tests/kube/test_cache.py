@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog
 from kube.caches import HPA, HPAS, hpa, lists, names, page, synced
 from kube.wire import QUICK, failure, hangs, line, resets, says, streams, until
 
@@ -276,3 +277,23 @@ async def test_a_server_without_the_resource_is_named(script, cache, running):
     script.on("GET", HPAS + "?watch", hangs)
     await synced(cache)
     assert cache.trouble is None
+
+
+async def test_an_object_that_cannot_be_read_is_named_once_for_each_cause(script, cache, running):
+    """It comes with each change of its, and with each list."""
+    bad = {**hpa("bad", 1), "spec": {"maxReplicas": "many"}}
+    worse = {**hpa("bad", 1), "spec": {"maxReplicas": [3]}}
+    changes = [line("MODIFIED", {**each, "metadata": {**each["metadata"], "resourceVersion": str(version)}})
+               for version, each in enumerate([bad, bad, bad, worse, bad, worse, hpa("bad", 1)], 11)]  # fmt: skip
+    script.on("GET", HPAS, page(bad, hpa("a", 1)))
+    script.on("GET", HPAS + "?watch", streams(*changes, then="hang"))
+    with structlog.testing.capture_logs() as logged:
+        running(cache.run())
+        await until(lambda: names(cache) == ["a", "bad"])
+    told = [line for line in logged if line["event"].startswith("object")]
+    assert [(line["event"], line["name"], line.get("times")) for line in told] == [
+        ("object cannot be read", "bad", None),
+        ("object cannot be read", "bad", None),
+        ("object can be read again", "bad", 7),
+    ]
+    assert told[0]["error"] != told[1]["error"]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 import structlog
 from kube.wire import failure, hangs, resets, says, until
@@ -224,3 +225,23 @@ async def test_that_events_are_refused_is_said_once(script, recorder):
             recorder.record(about(f"h{number}"), RESCALE)
         await recorder.flush()
     assert [line["event"] for line in logged] == ["event refused", "events are written again"]
+
+
+async def test_that_events_are_refused_is_said_for_each_namespace(script, recorder):
+    script.on("POST", PATH, *[says(failure(403, "Forbidden", "no"), 403)] * 20)
+    other = PATH.replace("fix", "other")
+    script.on("POST", other, *[says(failure(403, "Forbidden", "no"), 403)] * 3, says({}, 201))
+    with structlog.testing.capture_logs() as logged:
+        for number in range(20):
+            recorder.record(about(f"h{number}"), RESCALE)
+            recorder.record(msgspec.structs.replace(about(f"h{number}"), metadata=elsewhere(f"h{number}")), RESCALE)
+        await recorder.flush()
+    assert [(line["event"], line["namespace"]) for line in logged] == [
+        ("event refused", "fix"),
+        ("event refused", "other"),
+        ("events are written again", "other"),
+    ]
+
+
+def elsewhere(name):
+    return ObjectMeta(name=name, namespace="other", uid=f"other-{name}")

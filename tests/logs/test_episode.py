@@ -5,7 +5,7 @@ import asyncio
 import structlog
 import virtual
 
-from hpad.logs.episode import AGAIN_SECONDS, Episode
+from hpad.logs.episode import AGAIN_SECONDS, Episode, Episodes
 
 
 class Said:
@@ -77,3 +77,106 @@ def test_the_trouble_of_one_is_not_over_when_others_have_none() -> None:
         return said.lines
 
     assert virtual.run(main()) == [("warning", "down", None), ("warning", "down", None), ("info", "up again", 101)]
+
+
+class Heard:
+    """Episodes of many things, and the lines that they have made."""
+
+    def __init__(self, most: int = 100) -> None:
+        self._logged = structlog.testing.LogCapture()
+        log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self._logged])
+        self.episodes = Episodes(log, virtual.VirtualClock(), "down", "up again", most=most)
+
+    def met(self, name: str, cause: str = "refused") -> None:
+        self.episodes.struck(of=name, cause=cause, name=name, error=cause)
+
+    def well(self, name: str) -> None:
+        self.episodes.over(of=name, name=name)
+
+    @property
+    def lines(self) -> list[tuple[object, ...]]:
+        """The event, the thing, and the cause or how often it was met."""
+        lines = self._logged.entries
+        return [(line["event"], line["name"], line.get("error", line.get("times"))) for line in lines]
+
+
+def test_each_thing_has_an_episode_of_its_own() -> None:
+    async def main() -> list[tuple[object, ...]]:
+        heard = Heard()
+        for _ in range(1000):
+            heard.met("a")
+            heard.met("b")
+            heard.well("c")
+            await asyncio.sleep(15)
+        heard.well("a")
+        heard.well("a")
+        return heard.lines
+
+    assert virtual.run(main()) == [("down", "a", "refused"), ("down", "b", "refused"), ("up again", "a", 1000)]
+
+
+def test_a_new_cause_is_a_new_line_and_causes_that_take_turns_are_said_once() -> None:
+    async def main() -> list[tuple[object, ...]]:
+        heard = Heard()
+        for _ in range(1000):
+            heard.met("a", "refused")
+            await asyncio.sleep(15)
+            heard.met("a", "forbidden")
+            await asyncio.sleep(15)
+        return heard.lines
+
+    assert virtual.run(main()) == [("down", "a", "refused"), ("down", "a", "forbidden")]
+
+
+def test_a_thing_whose_trouble_comes_and_goes_is_named_again_only_after_a_while() -> None:
+    async def main() -> list[tuple[object, ...]]:
+        heard = Heard()
+        for _ in range(4 * int(AGAIN_SECONDS)):
+            heard.met("a")
+            heard.well("a")
+            await asyncio.sleep(0.5)
+        return heard.lines
+
+    met = 2 * AGAIN_SECONDS
+    begin = ("down", "a", "refused")
+    assert virtual.run(main()) == [begin, ("up again", "a", 1), begin, ("up again", "a", met)]
+
+
+def test_causes_that_are_always_new_do_not_fill_the_log() -> None:
+    async def main() -> list[tuple[object, ...]]:
+        heard = Heard()
+        for number in range(int(2 * AGAIN_SECONDS)):
+            heard.met("a", f"version {number}")
+            await asyncio.sleep(1)
+        return heard.lines
+
+    assert 2 <= len(virtual.run(main())) <= 2 * 8
+
+
+def test_of_too_many_things_the_rest_share_a_record() -> None:
+    async def main() -> tuple[list[tuple[object, ...]], int]:
+        heard = Heard(most=3)
+        for _ in range(10):
+            for number in range(1000):
+                heard.met(f"n{number}")
+            await asyncio.sleep(15)
+        return heard.lines, len(heard.episodes)
+
+    lines, remembered = virtual.run(main())
+    assert [line[1] for line in lines] == ["n0", "n1", "n2", "n3"]
+    assert remembered == 3
+
+
+def test_things_that_are_not_heard_of_any_more_make_room() -> None:
+    async def main() -> list[tuple[object, ...]]:
+        heard = Heard(most=2)
+        heard.met("a")
+        heard.met("b")
+        heard.episodes.forget("b")
+        heard.met("c")
+        await asyncio.sleep(AGAIN_SECONDS)
+        heard.met("d")
+        heard.well("d")
+        return heard.lines
+
+    assert virtual.run(main())[-2:] == [("down", "d", "refused"), ("up again", "d", 1)]
