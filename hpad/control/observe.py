@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 
 from hpad.clock import Clock, Moment
-from hpad.control import ownership, rhythm
+from hpad.control import ownership, planned, rhythm
 from hpad.control.workqueue import DelayingQueue
 from hpad.control.world import HpaSource
 from hpad.model.hpa import HorizontalPodAutoscaler
@@ -17,8 +17,6 @@ from hpad.model.key import Key
 _AT_ONCE = 1e-3
 """Seconds by which a timer may fire early: uvloop rounds to whole milliseconds. Such a turn is the planned one; were it
 taken for another, the planned one would follow at once."""
-_IN_TIME = 0.2
-"""The part of the period by which a turn may be late and still be taken for one of its planned moment."""
 _APART = 0.5
 """The part of the period that lies at least between a rescale out of turn and the next planned turn: the pods, and what
 is measured of them, need some time to show it, or the same step is taken twice."""
@@ -81,7 +79,9 @@ class Observer:
     def moment(self, key: Key) -> Moment | None:
         """The planned moment of the turn that has come, None where that has another reason or comes too late for it."""
         late = self.lateness(key)
-        return None if late is None or late > _IN_TIME * self._period else self._rhythm.moment(key, self._due[key])
+        return (
+            None if late is None or late > planned.IN_TIME * self._period else self._rhythm.moment(key, self._due[key])
+        )
 
     def next(self, key: Key) -> float:
         """The planned moment after this one (monotonic): no regular turn comes earlier."""

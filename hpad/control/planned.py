@@ -1,9 +1,16 @@
-"""Turns and their plan: for how long what a turn leaves is the whole story, and what one out of the plan does first.
+"""Turns and their plan: the moment that a turn counts as, for how long what it leaves is the whole story, and what one
+out of the plan does first.
 
-`store.validity` says why.
+A turn counts as of its planned moment (`rhythm` says why) while that is at most `IN_TIME` of a period ago when its
+metrics have been read. A slower one, and one out of the plan, counts as of the moment at which they have been read, so
+that a slow metric source makes no window end early. Kubernetes, too, dates a recommendation after it has read the
+metrics (horizontal.go: stabilizeRecommendation).
+
+`store.validity` says why a turn out of the plan is noted first.
 """
 
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,6 +20,9 @@ from hpad.model.key import Key
 from hpad.store import validity
 from hpad.store.memory import Store, judged
 from hpad.store.validity import Validity
+
+IN_TIME: Final = 0.2
+"""The part of the period by which a turn may be late, with its metrics read, and still count as the planned one."""
 
 
 class Plan(NamedTuple):
@@ -28,6 +38,22 @@ class TooEarly(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"not for {seconds:.1f} s")
         self.seconds = seconds
+
+
+def tolerance(moment: Moment | None, plan: Plan | None) -> float:
+    """How many seconds after its planned moment a turn may have read its metrics; 0 for one out of the plan."""
+    return 0.0 if moment is None or plan is None else IN_TIME * plan.period
+
+
+def answered(moment: Moment, clock: Clock, tolerance: float) -> Moment:
+    """The moment that a turn counts as whose metrics have just been read: its own up to so many seconds later, or now.
+
+    Now by the wall clock as it was at `moment`: where it was set meanwhile, the next turn notices (`jumps`).
+    """
+    seconds = clock.monotonic() - moment.monotonic
+    if seconds <= tolerance:
+        return moment
+    return Moment(moment.wall + timedelta(seconds=seconds), moment.monotonic + seconds)
 
 
 def valid(moment: Moment, plan: Plan | None) -> Validity:

@@ -61,13 +61,25 @@ class _Turn(NamedTuple):
     """What one reconcile goes by.
 
     `owed` is an earlier rescale that no status tells of yet: `view.hpa` tells of it, and its status is to be written.
-    `validity` is that of the memory which the reconcile leaves.
+    `moment` is that of `view.now`.
     """
 
     view: examine.View
     permit: ownership.Permit
     owed: Begun | None
-    validity: Validity
+    moment: Moment
+    plan: planned.Plan | None
+
+    @property
+    def validity(self) -> Validity:
+        """That of the memory which the reconcile leaves."""
+        return planned.valid(self.moment, self.plan)
+
+    def at(self, moment: Moment) -> "_Turn":
+        """The same, decided at that moment."""
+        if moment == self.moment:
+            return self
+        return self._replace(view=msgspec.structs.replace(self.view, now=moment.wall), moment=moment)
 
 
 class Reconciler:
@@ -118,8 +130,8 @@ class Reconciler:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
         The slot is lent out while metrics or the store are waited for.
-        `moment` is that of the turn, None: this one. `current` is
-        asked before each write whether the HPA is still `listed`, None: it is.
+        `moment` is the planned one of the turn, None: it is out of the plan. `planned.answered` says which moment it
+        counts as. `current` is asked before each write whether the HPA is still `listed`, None: it is.
         Without a `plan` what is remembered is never taken as whole after a restart.
         Returns what came out; what the cluster refuses is part of that. Raises planned.TooEarly before anything is
         done. Raises, instead of writing, ownership.NotOurs for an HPA that is not the owner's (any more), and
@@ -127,12 +139,14 @@ class Reconciler:
         else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
+        tolerance = planned.tolerance(moment, plan)
         moment = moment or Moment.now(self._clock)
         await planned.announce(self._store, listed.metadata.key, slot, moment)
         turn = await self._look(listed, slot, moment, ownership.Permit(self._owner, listed, current), plan)
+        queries = self._examine(turn.view)
+        answers, asking = await self._ask(turn.view, queries, slot)
+        turn = turn.at(planned.answered(moment, self._clock, tolerance))
         view = turn.view
-        queries = self._examine(view)
-        answers, asking = await self._ask(view, queries, slot)
         decision = decide.decide(view, answers)
         try:
             outcome = await self._act(turn, decision)
@@ -200,7 +214,7 @@ class Reconciler:
         history = resume.resumed(held, view, self._ways.gap, unseen=unseen)
         if history is not held.history:
             view = msgspec.structs.replace(view, history=history)
-        return _Turn(view, permit, owed, planned.valid(moment, plan))
+        return _Turn(view, permit, owed, moment, plan)
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
         """Whether another client is known to have set the target to zero."""

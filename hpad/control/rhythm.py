@@ -1,4 +1,4 @@
-"""What time it is in a regular turn: that of the plan.
+"""What time it is in a regular turn: that of the plan, unless its metrics come too late for that (see `planned`).
 
 Policies of `spec.behavior` count the rescales of so many seconds, and windows the recommendations; both are mostly
 whole periods. The original begins a turn a period after the one before has ended, so that what it did that many periods
