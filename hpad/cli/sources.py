@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hpad import clock, settings
+from hpad import clock, logs, settings
 from hpad.adapter import AdapterError
 from hpad.cli import history, probe, question, terminal, window
 from hpad.gather import contexts, direct
@@ -94,6 +94,7 @@ def _add_history(actions: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 if all is well with all sources, else 1; raises Failure or SettingsError."""
     if args.config is not None:
+        _log()
         rows = asyncio.run(_checked(settings.load(args.config, os.environ, {}).sources))
     else:
         rows = window.ask(args, "/api/sources")
@@ -106,12 +107,19 @@ def run(args: argparse.Namespace) -> int:
 
 def run_test(args: argparse.Namespace) -> int:
     """0 if there was a sample, else 1; raises Failure or SettingsError."""
+    _log()
     return asyncio.run(probe.probe(_read(args), args))
 
 
 def run_history(args: argparse.Namespace) -> int:
     """0 if there was a value at any time, else 1; raises Failure or SettingsError."""
+    _log()
     return asyncio.run(history.run(_read(args), args))
+
+
+def _log() -> None:
+    """What an adapter logs goes to standard error, beside the answer."""
+    logs.configure("error", "text")
 
 
 def _read(args: argparse.Namespace) -> settings.Settings:

@@ -295,8 +295,8 @@ class Controller:
         self._telemetry.bug()
         self._telemetry.reconciled("none", "internal", 0.0)
         with contextlib.suppress(Exception):  # standard error may be the thing that fails
-            *_, place = traceback.extract_tb(error.__traceback__)
-            cause = (type(error).__name__, place.filename, place.lineno)
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            cause = (type(error).__name__, frame.f_code.co_filename, line)
             self._bugs.struck(of=key, cause=cause, hpa=str(key))
 
     def _plan(self, key: Key, ending: Ending) -> None:

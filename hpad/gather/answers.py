@@ -1,4 +1,7 @@
-"""What an adapter may answer. Anything else is its bug, and the answer to that query says so."""
+"""What an adapter may answer. Anything else is its bug, and the answer to that query says so.
+
+The texts are for users, who see them in conditions and events: they name source and metric, and no Python.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,6 +23,7 @@ from hpad.adapter import (
     PodValue,
     Query,
 )
+from hpad.model.quoting import shown
 
 _SAMPLE_OF: Mapping[str, type[PodSample] | type[ObjectSample] | type[ExternalSample]] = {
     RESOURCE: PodSample,
@@ -27,6 +31,12 @@ _SAMPLE_OF: Mapping[str, type[PodSample] | type[ObjectSample] | type[ExternalSam
     PODS: PodSample,
     OBJECT: ObjectSample,
     EXTERNAL: ExternalSample,
+}
+_WORDS: Mapping[type, str] = {
+    PodSample: "values of pods",
+    ObjectSample: "the value of an object",
+    ExternalSample: "a list of values",
+    type(None): "nothing",
 }
 _BLAMES = ("spec", "source", "cluster", "bug")
 _INT64 = range(-(2**63), 2**63)
@@ -40,9 +50,11 @@ def checked(source: str, queries: Sequence[Query], answers: Any, now: datetime |
     With `now`, timestamps further in the future than clocks may differ are errors as well.
     """
     if not isinstance(answers, list | tuple):
-        return [_bug(source, f"answered {type(answers).__name__}, not a list")] * len(queries)
+        given = _WORDS.get(type(answers), "something else")
+        return [_bug(source, f'answered {given} instead of a list when it was asked for "{q.name}"') for q in queries]
     if len(answers) != len(queries):
-        return [_bug(source, f"gave {len(answers)} answers to {len(queries)} queries")] * len(queries)
+        count = f"{len(answers)} {'answer' if len(answers) == 1 else 'answers'} to {len(queries)} queries"
+        return [_bug(source, f'gave {count} when it was asked for "{query.name}"') for query in queries]
     latest = None if now is None else now + _AHEAD
     return [_checked_one(source, query, answer, latest) for query, answer in zip(queries, answers, strict=True)]
 
@@ -51,10 +63,16 @@ def error(source: str, given: AdapterError) -> AdapterError:
     """The error itself where it keeps the contract: a text, and somebody known to blame."""
     message, blame = getattr(given, "message", None), getattr(given, "blame", None)
     if not isinstance(message, str):
-        return _bug(source, f"gave an AdapterError whose message is {type(message).__name__}, not a text")
+        return _bug(source, "gave an error without a text")
     if blame not in _BLAMES:
-        return _bug(source, f"gave an AdapterError that blames none of {', '.join(_BLAMES)}: {message}")
+        return AdapterError(f'source "{source}" gave an error that does not say whose fault it is: {message}', "bug")
     return given
+
+
+def raised(source: str, query: Query) -> AdapterError:
+    """The answer to a query at which the adapter raised anything but an AdapterError."""
+    what = "its adapter raised an exception, a bug of the adapter; the log says where"
+    return AdapterError(f'source "{source}" cannot answer "{query.name}": {what}', "bug")
 
 
 def not_too_old(source: str, answer: Answer, now: datetime, max_age: float | None) -> Answer:
@@ -84,7 +102,8 @@ def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None
         return answer
     expected = _SAMPLE_OF[query.type]
     if type(answer) is not expected:
-        return _bug(source, f"answered {type(answer).__name__} where {query.type} metrics need {expected.__name__}")
+        given, needed = _WORDS.get(type(answer), "something else"), _WORDS[expected]
+        return _bug(source, f'answered {given} where the {query.type} metric "{query.name}" needs {needed}')
     fault = _fault(answer) or (None if latest is None else _premature(answer, latest))
     return answer if fault is None else _bug(source, f'answered {fault} for "{query.name}"')
 
@@ -92,7 +111,7 @@ def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None
 def _fault(answer: Any) -> str | None:
     """What is wrong inside a sample of the right type: types are not checked at run time, so nothing is believed."""
     if not _is_time(answer.timestamp):
-        return f"the timestamp {answer.timestamp!r}, not an aware datetime"
+        return _time_fault(answer.timestamp)
     if isinstance(answer, ObjectSample):
         return _value_fault(answer.value)
     if isinstance(answer, ExternalSample):
@@ -111,7 +130,7 @@ def _premature(answer: Any, latest: datetime) -> str | None:
 
 def _external_fault(answer: Any) -> str | None:
     if not isinstance(answer.values, list | tuple):
-        return f"the values {answer.values!r}, not a tuple"
+        return "values that are no list"
     if not answer.values:
         return "no values at all (which would read as zero) instead of an AdapterError"
     return next(filter(None, map(_value_fault, answer.values)), None)
@@ -119,23 +138,31 @@ def _external_fault(answer: Any) -> str | None:
 
 def _pods_fault(answer: Any) -> str | None:
     if not isinstance(answer.values, Mapping):
-        return f"the values {type(answer.values).__name__}, not a mapping"
+        return "values that name no pods"
     return next(filter(None, map(_pod_fault, answer.values.items())), None)
 
 
 def _pod_fault(item: tuple[Any, Any]) -> str | None:
     pod, value = item
     if not isinstance(pod, str) or not isinstance(value, PodValue):
-        return f"{pod!r}: {type(value).__name__}, not a pod's name and a PodValue"
-    if not _is_time(value.timestamp) or not isinstance(value.window, timedelta):
-        return f'the timestamp {value.timestamp!r} and window {value.window!r} of pod "{pod}"'
+        return f"something else than the value of a pod for {shown(pod) if isinstance(pod, str) else 'no name'}"
+    if not _is_time(value.timestamp):
+        return f'{_time_fault(value.timestamp)} for pod "{pod}"'
+    window: Any = value.window
+    if not isinstance(window, timedelta):
+        return f'a window that is no span of time for pod "{pod}"'
     return _value_fault(value.value)
 
 
 def _value_fault(value: Any) -> str | None:
     if type(value) is not int:
-        return f"the value {value!r}, not an int of milli-units"
+        number = value if isinstance(value, str | bool | int | float | None) else "something else"
+        return f"the value {shown(number)}, which is no whole number of thousandths"
     return None if value in _INT64 else f"the value {value}, which is beyond 64 bits"
+
+
+def _time_fault(given: Any) -> str:
+    return "a timestamp without a time zone" if isinstance(given, datetime) else "a timestamp that is no time"
 
 
 def _is_time(value: Any) -> bool:
@@ -143,4 +170,4 @@ def _is_time(value: Any) -> bool:
 
 
 def _bug(source: str, what: str) -> AdapterError:
-    return AdapterError(f'source "{source}" {what}', "bug")
+    return AdapterError(f'source "{source}" {what}, a bug of its adapter', "bug")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
 from hpad.clock import Clock
-from hpad.gather import answers, steps
+from hpad.gather import answers, raised, steps
 from hpad.gather.limits import Limits
 from hpad.gather.redact import Redactor
 from hpad.logs.episode import Episode
@@ -43,8 +43,8 @@ class Caller:
         self._limits = limits
         self._redact = redact
         self._abandoned: set[asyncio.Task[list[Answer]]] = set()
-        raised, ended = "the adapter raised an exception", "the adapter raises no exception any more"
-        self._raising = Episode(log, clock, raised, ended, level="error")
+        begins, ends = "the adapter raised an exception", "the adapter raises no exception any more"
+        self._raising = Episode(log, clock, begins, ends, level="error")
         held, freed = "the adapter held up all of hpad", "the adapter holds up hpad no more"
         self._holding = Episode(log, clock, held, freed, level="error")
         self.retries = 0
@@ -88,7 +88,9 @@ class Caller:
             late = Late(f'source "{self._name}" did not answer within {self._limits.timeout:g}s', lasting=True)
             return [late] * len(queries)
         if task.cancelled():
-            return [AdapterError(f'source "{self._name}" cancelled its own call', "bug")] * len(queries)
+            return [AdapterError(f'source "{self._name}" cancelled its own call, a bug of its adapter', "bug")] * len(
+                queries
+            )
         return [self._readable(answer) for answer in task.result()]
 
     async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
@@ -100,7 +102,7 @@ class Caller:
         except AdapterError as error:
             checked = [error] * len(queries)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: whatever it raises ends here
-            checked = [self._raised(error)] * len(queries)
+            checked = self._raised(error, queries)
         if stepped.longest >= HOLDS_UP_SECONDS:
             return [self._held_up(stepped.longest)] * len(queries)
         self._holding.over()
@@ -114,15 +116,11 @@ class Caller:
         self._holding.struck(source=self._name, seconds=round(seconds, 1))
         return HeldUp(what, "bug", lasting=True)
 
-    def _raised(self, error: BaseException) -> AdapterError:
-        """Where the bug is, without the exception's own text: it may hold a URL with a password in it."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
-        kind = type(error).__name__
-        self._raising.struck(source=self._name, exception=kind, at=place)
-        return AdapterError(f'source "{self._name}" failed with {kind}, a bug of its adapter', "bug")
+    def _raised(self, error: BaseException, queries: Sequence[Query]) -> list[Answer]:
+        """What users are told; the log says where the bug is."""
+        self._raising.struck(source=self._name, **raised.fields(error))
+        raised.trace(self._log, self._name, error)
+        return [answers.raised(self._name, query) for query in queries]
 
     def _readable(self, answer: Answer) -> Answer:
         """An error without secrets, and without where it comes from: it is kept, and frames would keep all that the

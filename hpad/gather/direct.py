@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from hpad import settings
-from hpad.adapter import Adapter, AdapterError, Asker, Query
-from hpad.gather import contexts, registry
+from hpad.adapter import Adapter, AdapterError, Asker, Log, Query
+from hpad.gather import contexts, raised, registry
 from hpad.gather.redact import Redactor
 
 
@@ -26,18 +26,20 @@ async def opened(source: settings.SourceSettings, make: contexts.Contexts) -> As
         try:
             built = registry.instance(source, adapter, context)
             yield built
-            await _close(source, built)
+            await _close(source, built, context.log)
         finally:
             await context.http.close()
     except AdapterError as error:
         raise AdapterError(redact(error.message), error.blame) from None
 
 
-async def _close(source: settings.SourceSettings, adapter: Adapter) -> None:
+async def _close(source: settings.SourceSettings, adapter: Adapter, log: Log) -> None:
     try:
         await adapter.aclose()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
-        said = f'source "{source.name}": aclose() failed with {type(error).__name__}, a bug of its adapter'
+        log.error("the adapter failed to close", source=source.name, **raised.fields(error))
+        raised.trace(log, source.name, error)
+        said = f'source "{source.name}" could not be closed: its adapter raised an exception, a bug of its adapter'
         raise AdapterError(said, "bug") from None
 
 

@@ -15,7 +15,8 @@ import msgspec
 
 from hpad import settings
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Context
-from hpad.gather import flaws
+from hpad.gather import flaws, raised
+from hpad.model.reason import reason
 
 GROUP = "hpad.adapters"
 
@@ -42,7 +43,7 @@ def adapter_class(name: str) -> type[Adapter]:
         loaded = point.load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: it may fail in any way
         raise AdapterError(
-            f'adapter "{name}" ({value}) cannot be imported: {type(error).__name__}: {error}', "bug"
+            f'adapter "{name}" ({value}) cannot be imported: {str(error) or reason(error)}', "bug"
         ) from None
     _check_class(name, value, loaded)
     adapter: type[Adapter] = loaded
@@ -120,9 +121,9 @@ def _looked_for(
     try:
         read = flaws.good(source.settings, adapter.Settings, found) if found else decode(source, adapter.Settings)
         return [flaws.Flaw(tuple(path), text) for path, text in look(read)]
-    except Exception as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
+    except Exception:  # noqa: BLE001 - code of others
         # Of settings that lack something it may well fail.
-        return [] if found else [flaws.Flaw((), f"its adapter could not check them: {type(error).__name__}")]
+        return [] if found else [flaws.Flaw((), "its adapter could not check them, a bug of the adapter")]
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
@@ -133,9 +134,10 @@ def instance(source: settings.SourceSettings, adapter: type[Adapter], context: C
     except AdapterError as error:
         raise AdapterError(f'source "{source.name}": {error.message}', error.blame) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
-        raise AdapterError(
-            f'source "{source.name}": adapter "{source.adapter}" could not be set up: {type(error).__name__}', "bug"
-        ) from None
+        context.log.error("the adapter could not be set up", source=source.name, **raised.fields(error))
+        raised.trace(context.log, source.name, error)
+        failed = "could not be set up: it raised an exception, a bug of the adapter"
+        raise AdapterError(f'source "{source.name}": adapter "{source.adapter}" {failed}', "bug") from None
 
 
 def offered(name: str, adapter: Adapter | type[Adapter]) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
@@ -148,10 +150,8 @@ def offered(name: str, adapter: Adapter | type[Adapter]) -> tuple[str, ...] | di
         if isinstance(given, Mapping):
             return {str(kind): _patterns(patterns) for kind, patterns in given.items()}
         return _patterns(given)
-    except Exception as error:  # noqa: BLE001 - code of others
-        raise AdapterError(
-            f'source "{name}": `metrics` of its adapter is no tuple of patterns ({type(error).__name__})', "bug"
-        ) from None
+    except Exception:  # noqa: BLE001 - code of others
+        raise AdapterError(f'source "{name}": `metrics` of its adapter is no tuple of patterns', "bug") from None
 
 
 def _patterns(given: Any) -> tuple[str, ...]:

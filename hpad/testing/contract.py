@@ -75,7 +75,7 @@ async def _ask(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
         raise ContractBroken(f"answer() raised {error!r}; give an AdapterError as the answer instead") from error
     for answer in answers.checked(type(adapter).__name__, queries, given):
         if isinstance(answer, AdapterError) and answer.blame == "bug":
-            raise ContractBroken(answer.message)
+            raise ContractBroken(f"{answer.message}: answer() returned {given!r}")
     return given
 
 

@@ -41,25 +41,33 @@ def test_a_right_answer_is_passed_on(query, answer):
 @pytest.mark.parametrize(
     ("query", "answer", "complaint"),
     [
-        (DEPTH, None, "answered NoneType where External metrics need ExternalSample"),
-        (DEPTH, ObjectSample(1, NOW), "answered ObjectSample where External metrics need ExternalSample"),
-        (CPU, ExternalSample((1,), NOW), "answered ExternalSample where Resource metrics need PodSample"),
-        (DEPTH, ValueError("x"), "answered ValueError"),
+        (DEPTH, None, 'answered nothing where the External metric "depth" needs a list of values'),
+        (
+            DEPTH,
+            ObjectSample(1, NOW),
+            'answered the value of an object where the External metric "depth" needs a list of values',
+        ),
+        (
+            CPU,
+            ExternalSample((1,), NOW),
+            'answered a list of values where the Resource metric "cpu" needs values of pods',
+        ),
+        (DEPTH, ValueError("x"), "answered something else where"),
         (DEPTH, ExternalSample((), NOW), "no values at all"),
         (DEPTH, ExternalSample((math.nan,), NOW), "the value nan"),
         (DEPTH, ExternalSample((1, math.inf), NOW), "the value inf"),
         (DEPTH, ExternalSample((1.5,), NOW), "the value 1.5"),
-        (DEPTH, ExternalSample((True,), NOW), "the value True"),
+        (DEPTH, ExternalSample((True,), NOW), "the value true, which is no whole number"),
         (DEPTH, ExternalSample((2**63,), NOW), "beyond 64 bits"),
-        (DEPTH, ExternalSample(80, NOW), "the values 80, not a tuple"),
-        (DEPTH, ExternalSample((1,), NAIVE), "not an aware datetime"),
-        (DEPTH, ExternalSample((1,), None), "the timestamp None"),
-        (RATE, ObjectSample("7", NOW), "the value '7'"),
-        (CPU, PodSample([1], NOW), "the values list, not a mapping"),
-        (CPU, PodSample({"a": 5}, NOW), "'a': int, not a pod's name and a PodValue"),
+        (DEPTH, ExternalSample(80, NOW), "values that are no list"),
+        (DEPTH, ExternalSample((1,), NAIVE), "a timestamp without a time zone"),
+        (DEPTH, ExternalSample((1,), None), "a timestamp that is no time"),
+        (RATE, ObjectSample("7", NOW), "the value '7', which is no whole number of thousandths"),
+        (CPU, PodSample([1], NOW), "values that name no pods"),
+        (CPU, PodSample({"a": 5}, NOW), "something else than the value of a pod for 'a'"),
         (CPU, pods(value=math.nan), "the value nan"),
-        (CPU, pods(timestamp=NAIVE), 'of pod "a"'),
-        (CPU, pods(window=60), "window 60"),
+        (CPU, pods(timestamp=NAIVE), 'a timestamp without a time zone for pod "a"'),
+        (CPU, pods(window=60), "a window that is no span of time for pod"),
     ],
 )
 def test_nonsense_is_the_adapters_bug(query, answer, complaint):
@@ -68,6 +76,8 @@ def test_nonsense_is_the_adapters_bug(query, answer, complaint):
     assert error.blame == "bug"
     assert error.message.startswith('source "mine" answered ')
     assert complaint in error.message
+    assert f'"{query.name}"' in error.message
+    assert error.message.endswith(", a bug of its adapter")
 
 
 def test_nonsense_harms_its_own_query_only():
@@ -80,10 +90,13 @@ def test_nonsense_harms_its_own_query_only():
     [
         ([], "gave 0 answers to 2 queries"),
         ([AdapterError("x")] * 3, "gave 3 answers to 2 queries"),
-        (None, "answered NoneType, not a list"),
-        ({DEPTH: 1}, "answered dict, not a list"),
+        (None, "answered nothing instead of a list"),
+        ({DEPTH: 1}, "answered something else instead of a list"),
     ],
 )
 def test_a_batch_of_the_wrong_shape_is_wrong_for_all(given, complaint):
     answers = checked("mine", [DEPTH, CPU], given)
-    assert [(a.blame, a.message) for a in answers] == [("bug", f'source "mine" {complaint}')] * 2
+    assert [(a.blame, a.message) for a in answers] == [
+        ("bug", f'source "mine" {complaint} when it was asked for "{name}", a bug of its adapter')
+        for name in ("depth", "cpu")
+    ]

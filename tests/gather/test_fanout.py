@@ -78,12 +78,20 @@ async def test_whatever_is_wrong_with_a_source_is_the_answer_to_its_own_metrics_
     assert said.pop("typo")[0].startswith('source "typo": there is no adapter "rabitmq"; installed: ')
     assert said == {
         "broken": (
-            'source "broken": adapter "broken" (outsider_broken:Good) cannot be imported: RuntimeError: half installed',
+            'source "broken": adapter "broken" (outsider_broken:Good) cannot be imported: half installed',
             "bug",
         ),
         "unset": ('source "unset" (adapter "numbers"): url: 5 is not text', "spec"),
-        "raise": ('source "raise" failed with RuntimeError, a bug of its adapter', "bug"),
-        "short": ('source "short" answered NoneType where External metrics need ExternalSample', "bug"),
+        "raise": (
+            'source "raise" cannot answer "raise_x": its adapter raised an exception, a bug of the adapter; '
+            "the log says where",
+            "bug",
+        ),
+        "short": (
+            'source "short" answered nothing where the External metric "short_x" needs a list of values, '
+            "a bug of its adapter",
+            "bug",
+        ),
         "hang": ('source "hang" did not answer within 0.1s', "source"),
     }
 

@@ -143,7 +143,7 @@ def source(name: str, **given: object) -> settings.SourceSettings:
 @pytest.mark.parametrize(
     ("way", "complaint"),
     [
-        ("raise", "failed with RuntimeError, a bug of its adapter"),
+        ("raise", 'cannot answer "bad_x": its adapter raised an exception, a bug of the adapter'),
         ("nan", "the value nan"),
         ("inf", "the value inf"),
         ("zero", "the value -0.0"),

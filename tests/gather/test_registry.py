@@ -29,9 +29,9 @@ def test_an_adapter_of_somebody_else_is_found_by_its_entry_point():
     ("name", "complaint"),
     [
         ("rabitmq", 'there is no adapter "rabitmq"; installed: .*rabbitmq'),
-        ("broken", r'adapter "broken" \(outsider_broken:Good\) cannot be imported: RuntimeError: half installed'),
-        ("absent", "cannot be imported: AttributeError"),
-        ("no-module", "cannot be imported: ModuleNotFoundError"),
+        ("broken", r'adapter "broken" \(outsider_broken:Good\) cannot be imported: half installed'),
+        ("absent", "cannot be imported: module .* has no attribute"),
+        ("no-module", "cannot be imported: No module named"),
         ("function", r"is not a class with a method answer\(\)"),
         ("no-serves", "serves must be a frozenset of some of Resource, "),
         ("no-settings", "Settings must be a msgspec.Struct"),
@@ -73,7 +73,8 @@ async def test_an_adapter_whose_set_up_fails_is_an_error_without_its_text():
     async with testing.context("mine") as context:
         with pytest.raises(AdapterError) as caught:
             registry.instance(source(url="boom"), adapter, context)
-    assert caught.value == AdapterError('source "mine": adapter "good" could not be set up: RuntimeError', "bug")
+    said = 'source "mine": adapter "good" could not be set up: it raised an exception, a bug of the adapter'
+    assert caught.value == AdapterError(said, "bug")
 
 
 @pytest.mark.usefixtures("outsider")
