@@ -40,20 +40,29 @@ class TooEarly(Exception):
         self.seconds = seconds
 
 
-def tolerance(moment: Moment | None, plan: Plan | None) -> float:
-    """How many seconds after its planned moment a turn may have read its metrics; 0 for one out of the plan."""
-    return 0.0 if moment is None or plan is None else IN_TIME * plan.period
+class Timing(NamedTuple):
+    """When a turn was planned, or began where it is out of the plan; `tolerance` is in seconds."""
 
+    moment: Moment
+    plan: Plan | None
+    tolerance: float
 
-def answered(moment: Moment, clock: Clock, tolerance: float) -> Moment:
-    """The moment that a turn counts as whose metrics have just been read: its own up to so many seconds later, or now.
+    @classmethod
+    def of(cls, moment: Moment | None, plan: Plan | None, clock: Clock) -> "Timing":
+        """That of a turn planned for `moment`, None: out of the plan."""
+        if moment is None:
+            return cls(Moment.now(clock), plan, 0.0)
+        return cls(moment, plan, 0.0 if plan is None else IN_TIME * plan.period)
 
-    Now by the wall clock as it was at `moment`: where it was set meanwhile, the next turn notices (`jumps`).
-    """
-    seconds = clock.monotonic() - moment.monotonic
-    if seconds <= tolerance:
-        return moment
-    return Moment(moment.wall + timedelta(seconds=seconds), moment.monotonic + seconds)
+    def answered(self, clock: Clock) -> Moment:
+        """The moment that the turn counts as if its metrics have been read by now: its own while in time, else now.
+
+        Now by the wall clock as it was at its own: where it was set meanwhile, the next turn notices (`jumps`).
+        """
+        seconds = clock.monotonic() - self.moment.monotonic
+        if seconds <= self.tolerance:
+            return self.moment
+        return Moment(self.moment.wall + timedelta(seconds=seconds), self.moment.monotonic + seconds)
 
 
 def valid(moment: Moment, plan: Plan | None) -> Validity:

@@ -29,6 +29,9 @@ from hpad.store.memory import NOTHING, Begun, Last, Memory, Store
 from hpad.store.validity import Validity
 from hpad.telemetry import Telemetry
 
+_OUTDATED = 2
+"""So many turns in succession may end without a decision since the HPA's labels or its target changed."""
+
 Queries = Sequence[Query | AdapterError]
 Answers = Sequence[Sample | AdapterError]
 
@@ -68,18 +71,30 @@ class _Turn(NamedTuple):
     permit: ownership.Permit
     owed: Begun | None
     moment: Moment
-    plan: planned.Plan | None
+    timing: planned.Timing
 
     @property
     def validity(self) -> Validity:
         """That of the memory which the reconcile leaves."""
-        return planned.valid(self.moment, self.plan)
+        return planned.valid(self.moment, self.timing.plan)
 
     def at(self, moment: Moment) -> "_Turn":
         """The same, decided at that moment."""
         if moment == self.moment:
             return self
         return self._replace(view=msgspec.structs.replace(self.view, now=moment.wall), moment=moment)
+
+
+class _Asked(NamedTuple):
+    """What the metric sources were asked, for whom, and what they answered after so many seconds."""
+
+    asker: Asker
+    queries: Queries
+    answers: Answers
+    seconds: float
+
+
+_Done = tuple[_Turn, _Asked, decide.Decision, settle.Outcome | None]
 
 
 class Reconciler:
@@ -111,6 +126,7 @@ class Reconciler:
         self._fallbacks = fallbacks
         self._competing = competing.Competing(world, telemetry)
         self._zero_reported: set[Key] = set()
+        self._outdated: dict[Key, int] = {}
         self._log = structlog.get_logger("hpad.reconcile")
         self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
 
@@ -130,35 +146,29 @@ class Reconciler:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
         The slot is lent out while metrics or the store are waited for.
-        `moment` is the planned one of the turn, None: it is out of the plan. `planned.answered` says which moment it
-        counts as. `current` is asked before each write whether the HPA is still `listed`, None: it is.
+        `moment` is the planned one of the turn, None: it is out of the plan. `planned` says which moment it counts as.
+        `current` is asked before each write whether the HPA is still what was decided on, at first `listed`; None: it
+        is. If it was edited it is decided again, with the answers that are there as far as they fit.
         Without a `plan` what is remembered is never taken as whole after a restart.
         Returns what came out; what the cluster refuses is part of that. Raises planned.TooEarly before anything is
         done. Raises, instead of writing, ownership.NotOurs for an HPA that is not the owner's (any more), and
-        ownership.Edited for one that has been edited, deleted or made anew since: it is to be decided again. Anything
-        else raised is a bug (or a cancellation).
+        ownership.Edited for one that has been deleted or made anew since, or edited so that its metrics are to be read
+        again: another turn decides. Anything else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
-        tolerance = planned.tolerance(moment, plan)
-        moment = moment or Moment.now(self._clock)
-        await planned.announce(self._store, listed.metadata.key, slot, moment)
-        turn = await self._look(listed, slot, moment, ownership.Permit(self._owner, listed, current), plan)
-        queries = self._examine(turn.view)
-        answers, asking = await self._ask(turn.view, queries, slot)
-        turn = turn.at(planned.answered(moment, self._clock, tolerance))
+        timing = planned.Timing.of(moment, plan, self._clock)
+        await planned.announce(self._store, listed.metadata.key, slot, timing.moment)
+        permit = ownership.Permit(self._owner, listed, current)
+        turn = await self._look(listed, slot, timing, permit, timing.moment)
+        asked = await self._ask(turn.view, self._examine(turn.view), slot)
+        turn, asked, decision, outcome = await self._decide(turn, asked, slot)
         view = turn.view
-        decision = decide.decide(view, answers)
-        try:
-            outcome = await self._act(turn, decision)
-        except ownership.Edited:
-            self._give_up(turn, decision)
-            raise
         settlement = settle.settle(view, decision, outcome)
         if self._journal is not None:
-            done = scenario.Reconciled(view, queries, answers, outcome, decision.scale_to, settlement)
+            done = scenario.Reconciled(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
             self._journal.note(done)
         await self._publish(turn, decision, outcome, settlement)
-        self._count(view, settlement, asking, self._clock.monotonic() - began)
+        self._count(view, settlement, asked.seconds, self._clock.monotonic() - began)
         return settlement
 
     def forget(self, key: Key) -> None:
@@ -169,6 +179,7 @@ class Reconciler:
         self._competing.forget(key)
         self._unwritten.over(of=key)
         self._zero_reported.discard(key)
+        self._outdated.pop(key, None)
         if self._journal is not None:
             self._journal.forget(key)
 
@@ -180,9 +191,9 @@ class Reconciler:
         self,
         listed: HorizontalPodAutoscaler,
         slot: Slot,
-        moment: Moment,
+        timing: planned.Timing,
         permit: ownership.Permit,
-        plan: planned.Plan | None,
+        moment: Moment,
     ) -> _Turn:
         key = listed.metadata.key
         recalled = await self._store.recall(key)
@@ -214,7 +225,7 @@ class Reconciler:
         history = resume.resumed(held, view, self._ways.gap, unseen=unseen)
         if history is not held.history:
             view = msgspec.structs.replace(view, history=history)
-        return _Turn(view, permit, owed, moment, plan)
+        return _Turn(view, permit, owed, moment, timing)
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
         """Whether another client is known to have set the target to zero."""
@@ -251,16 +262,59 @@ class Reconciler:
             self.overlap.claim(view.hpa.metadata.key, view.scale)
         return verdict.queries if isinstance(verdict, examine.Proceed) else ()
 
-    async def _ask(self, view: examine.View, queries: Queries, slot: Slot) -> tuple[Answers, float]:
-        """The answers to the HPA's metrics, and how many seconds they took."""
+    async def _ask(self, view: examine.View, queries: Queries, slot: Slot) -> _Asked:
+        """The answers to the HPA's metrics."""
+        asker = Asker.of(view.hpa)
         if not queries:
-            return (), 0.0
+            return _Asked(asker, (), (), 0.0)
         began = self._clock.monotonic()
         async with slot.lent():
             answers = await self._metrics.gather(
-                view.hpa.metadata.key, queries, deadline=self._ways.patience, asker=Asker.of(view.hpa)
+                view.hpa.metadata.key, queries, deadline=self._ways.patience, asker=asker
             )
-        return answers, self._clock.monotonic() - began
+        return _Asked(asker, queries, answers, self._clock.monotonic() - began)
+
+    async def _decide(self, turn: _Turn, asked: _Asked, slot: Slot) -> _Done:
+        """Decide and write; again, by the spec as it is then, while an edit comes before the write.
+
+        Otherwise an HPA that is edited more often than a turn lasts would never be scaled. Raises as `reconcile` does.
+        """
+        key = turn.view.hpa.metadata.key
+        while True:
+            turn = turn.at(turn.timing.answered(self._clock))
+            decision = decide.decide(turn.view, asked.answers)
+            try:
+                outcome = await self._act(turn, decision)
+            except ownership.Edited:
+                self._give_up(turn, decision)
+                turn = await self._look_again(turn, slot)
+                asked = self._fitting(asked, turn.view)
+            else:
+                self._outdated.pop(key, None)
+                return turn, asked, decision, outcome
+
+    async def _look_again(self, turn: _Turn, slot: Slot) -> _Turn:
+        """The turn on the HPA as it is now; raises Edited where that is gone, or another of its name."""
+        permit = turn.permit
+        found = None if permit.current is None else permit.current()
+        if found is None or not permit.is_same:
+            raise ownership.Edited(str(permit.hpa.metadata.key))
+        return await self._look(found, slot, turn.timing, permit._replace(hpa=found), turn.moment)
+
+    def _fitting(self, asked: _Asked, view: examine.View) -> _Asked:
+        """The answers for the HPA as it is after an edit; raises Edited where other metrics are to be read.
+
+        Some sources answer by the HPA's labels and target. After an edit of these they are asked again in another turn;
+        where that has happened `_OUTDATED` times in succession, what they answered before has to do.
+        """
+        key, queries, asker = view.hpa.metadata.key, self._examine(view), Asker.of(view.hpa)
+        if not queries:  # the new spec needs no metrics
+            return _Asked(asker, (), (), 0.0)
+        number = self._outdated.get(key, 0)
+        if queries == asked.queries and (asker == asked.asker or number >= _OUTDATED):
+            return asked
+        self._outdated[key] = number + 1
+        raise ownership.Edited(str(key))
 
     async def _act(self, turn: _Turn, decision: decide.Decision) -> settle.Outcome | None:
         view = turn.view

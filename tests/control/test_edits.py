@@ -32,6 +32,11 @@ def annotated(**annotations: str) -> HorizontalPodAutoscaler:
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=known))
 
 
+def labelled(**labels: str) -> HorizontalPodAutoscaler:
+    made = hpa("web")
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
+
+
 class Life:
     """Two replicas, and metrics that want `wanted`; each write is noted with the spec that was current just then."""
 
@@ -84,25 +89,33 @@ def quietly(**spec: Any) -> Edit:
     return lambda bench: bench.source._found.update({WEB: hpa("web", **spec)})
 
 
+FIRST = pytest.approx(ASKING, abs=0.1)
+"""When the edited turn writes."""
 SECOND = pytest.approx(2 * ASKING, abs=0.1)
-"""When the turn after the edit writes: it begins when the edited one ends."""
+"""When the turn after it writes: it begins when the edited one ends, and reads the metrics again."""
+OTHER_METRIC = {"metric": {"name": "other"}, "target": {"type": "AverageValue", "averageValue": "10"}}
 
 
 @pytest.mark.parametrize(
     ("edit", "written"),
     [
-        (puts(maxReplicas=3), [(SECOND, "web", 3)]),
-        (puts(minReplicas=8), [(pytest.approx(ASKING, abs=0.1), "web", 8)]),  # no metrics are asked for
+        (puts(maxReplicas=3), [(FIRST, "web", 3)]),
+        (puts(minReplicas=8), [(FIRST, "web", 8)]),
         (puts(scaleTargetRef=OTHER), [(SECOND, "other", 6)]),
         (puts(behavior={"scaleUp": {"selectPolicy": "Disabled"}}), []),
-        (puts(goal=20), [(SECOND, "web", 3)]),
+        (puts(goal=20), [(FIRST, "web", 3)]),
+        (puts(metrics=[{"type": "External", "external": OTHER_METRIC}]), [(SECOND, "web", 6)]),
         (puts(uid="2", maxReplicas=3), [(pytest.approx(1 + ASKING, abs=0.1), "web", 3)]),  # the turn is cut short
         (lambda bench: bench.source.drop("web"), []),
-        (lambda bench: bench.source.put(annotated(activation="100")), [(SECOND, "web", 6)]),
-        (quietly(maxReplicas=3), [(SECOND, "web", 3)]),
-        (puts(), [(pytest.approx(ASKING, abs=0.1), "web", 6)]),  # the same again is no edit
+        (lambda bench: bench.source.put(annotated(activation="100")), [(FIRST, "web", 6)]),
+        (lambda bench: bench.source.put(labelled(shard="b")), [(SECOND, "web", 6)]),
+        (quietly(maxReplicas=3), [(FIRST, "web", 3)]),
+        (puts(), [(FIRST, "web", 6)]),  # the same again is no edit
     ],
-    ids=["max", "min", "target", "behavior", "goal", "made anew", "deleted", "annotation", "not told", "no edit"],
+    ids=[
+        *("max", "min", "target", "behavior", "goal", "metric", "made anew", "deleted", "annotation", "label"),
+        *("not told", "no edit"),
+    ],
 )
 def test_an_hpa_edited_while_metrics_are_read_is_decided_again_at_once(
     edit: Edit, written: list[tuple[float, str, int]]
@@ -216,3 +229,36 @@ def test_an_owed_status_is_written_even_if_the_next_rescale_fails(trouble: error
     life = virtual.run(main())
     assert life.statuses[0][1].last_scale_time == ANSWERED
     assert life.bench.world.scales["web"] == 9
+
+
+@pytest.mark.parametrize(
+    ("edited", "written"),
+    [
+        (lambda number: hpa("web", maxReplicas=10 + number), 6),
+        (lambda number: hpa("web", maxReplicas=5 - number % 2), 4),
+        (lambda number: hpa("web", minReplicas=1 + number % 2), 6),
+        (lambda number: hpa("web", goal=10 + number % 2), 6),
+        (lambda number: hpa("web", scaleTargetRef={**OTHER, "name": ("web", "other")[number % 2]}), 6),
+        (lambda number: labelled(stamp=str(number)), 6),
+        (lambda number: annotated(activation=str(number)), 6),
+        (lambda number: hpa("web", behavior={"scaleUp": {"selectPolicy": "Disabled"}}, maxReplicas=9 + number % 2), 2),
+    ],
+    ids=["max grows", "max", "min", "goal", "target", "label", "annotation", "disabled"],
+)
+def test_an_hpa_that_is_edited_more_often_than_a_turn_lasts_is_scaled(
+    edited: Callable[[int], HorizontalPodAutoscaler], written: int
+) -> None:
+    async def main() -> Life:
+        life = Life()
+        life.bench.source.put(edited(0))
+        life.bench.controller.start()
+        for number in range(1, 30):
+            await asyncio.sleep(2)
+            life.bench.source.put(edited(number))
+        await asyncio.sleep(2)
+        await life.bench.controller.stop(0)
+        return life
+
+    life = virtual.run(main())
+    assert life.bench.world.scales["web"] == written  # the last edit is number 29
+    assert all(count <= edited(int(at / 2)).spec.max_replicas for at, _, count in life.writes)
