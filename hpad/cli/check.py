@@ -20,14 +20,16 @@ examples:
   hpad check web.yaml                  every error with file, line and field
   hpad check /etc/hpad/hpas            all *.yaml, *.yml, *.json and *.jsonl of a folder
   hpad check config/hpad.yaml          the daemon's own configuration
+  hpad check hpad.yaml hpas            both; the gate HPAScaleToZero is that of the configuration
   kubectl get hpa -A -o yaml | hpad check -
   hpad check -o json web.yaml          {"file", "document", "name", "errors", "defaulted"} a document, one a line
 
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
 unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2, and its annotations hpad.io/… as the daemon reads
 them. A selector may also be text ("queue=orders"), which files of --manifests may hold, but an API server takes
-no such text. A document without kind and apiVersion is checked as the daemon's configuration. Other Kubernetes objects
-are skipped. The exit status is 1 if anything is wrong.
+no such text. A document without kind and apiVersion is checked as the daemon's configuration; if it sets the feature
+gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped. The exit
+status is 1 if anything is wrong.
 """
 
 
@@ -56,7 +58,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "-n", "--namespace", default=hpas.DEFAULT_NAMESPACE, help="for HPAs that name none (default: %(default)s)"
     )
     parser.add_argument(
-        "--scale-to-zero", action="store_true", help="as with the feature gate HPAScaleToZero: minReplicas may be 0"
+        "--scale-to-zero",
+        action="store_true",
+        help="as with the feature gate HPAScaleToZero: minReplicas may be 0 (or check with the configuration)",
     )
     parser.set_defaults(run=run)
 
@@ -64,8 +68,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(args: argparse.Namespace) -> int:
     count = wrong = skipped = about_zero = 0
     show = _as_json if args.output == "json" else _as_text
-    for document in inputs.read(args.files):
-        verdict = _judge(document, args)
+    documents = list(inputs.read(args.files))
+    scale_to_zero = args.scale_to_zero or any(map(_allows_zero, documents))
+    for document in documents:
+        verdict = _judge(document, args.namespace, scale_to_zero)
         if verdict is None:
             skipped += 1
             continue
@@ -82,7 +88,10 @@ def run(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-_ZERO = "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero"
+_ZERO = (
+    "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
+    " together with the configuration that sets it"
+)
 _APART = "belongs into a file of its own, for `hpad run --config`: manifests are read without it"
 
 
@@ -90,18 +99,35 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _judge(document: Document, args: argparse.Namespace) -> Verdict | None:
+def _allows_zero(document: Document) -> bool:
+    """Whether this is configuration that turns the feature gate HPAScaleToZero on."""
+    if not document.parsed or hpas.is_hpa(document.value) or not _is_whole_file(document):
+        return False
+    from hpad.cli import configuration  # here, as HPAs are checked without it
+
+    return configuration.scale_to_zero(document.value)
+
+
+def _is_whole_file(document: Document) -> bool:
+    """Whether a document that is no HPA can be configuration: an object without a kind, the first of its file."""
+    value = document.value
+    if not isinstance(value, dict) or document.index or document.file.endswith(".jsonl"):
+        return False
+    return not value.keys() & {"kind", "apiVersion", "spec"}
+
+
+def _judge(document: Document, namespace: str, scale_to_zero: bool) -> Verdict | None:
     """The verdict on a document; None for one that is neither an HPA nor configuration."""
     value = document.value
     if not document.parsed:
         return _without_object(document, "", document.faults)
     if hpas.is_hpa(value):
-        return _hpa(document, args)
+        return _hpa(document, namespace, scale_to_zero)
     if not isinstance(value, dict):
         return _without_object(document, "", (hpas.not_an_object(document),))
     if "kind" in value or "apiVersion" in value:
         return None
-    if "spec" in value or document.index or document.file.endswith(".jsonl"):
+    if not _is_whole_file(document):
         if _is_configuration(value):
             return _without_object(document, "configuration", (FieldError(INVALID, "", _APART),))
         detail = f"an HPA has kind: {api.KIND} and apiVersion: {api.API_VERSION}"
@@ -118,8 +144,8 @@ def _is_configuration(value: dict[str, Any]) -> bool:
     return bool(value) and value.keys() <= settings.PARSERS.keys()
 
 
-def _hpa(document: Document, args: argparse.Namespace) -> Verdict:
-    loaded = hpas.load(document, namespace=args.namespace, scale_to_zero=args.scale_to_zero)
+def _hpa(document: Document, namespace: str, scale_to_zero: bool) -> Verdict:
+    loaded = hpas.load(document, namespace=namespace, scale_to_zero=scale_to_zero)
     errors, defaulted = loaded.errors, None
     if loaded.hpa is not None:
         errors += tuple(_annotation_errors(loaded.hpa))

@@ -28,6 +28,15 @@ def errors(document: Document) -> Iterator[tuple[int, FieldError]]:
             yield _placed(document, ("sources", name, *flaw.path), f"sources: {name}: {flaw}")
 
 
+def scale_to_zero(value: dict[str, Any]) -> bool:
+    """Whether the configuration turns the feature gate HPAScaleToZero on; one that cannot be read does not."""
+    try:
+        gates = settings.PARSERS["feature_gates"](value.get("feature_gates", {}))
+    except ValueError:
+        return False
+    return bool(gates.get("HPAScaleToZero", False))
+
+
 def _sources(value: dict[str, Any]) -> Iterator[tuple[str, settings.SourceSettings]]:
     """The sources, as far as they are good enough for their adapters to judge what is theirs."""
     given = value.get("sources")

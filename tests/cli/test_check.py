@@ -84,6 +84,31 @@ def test_scale_to_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["check", "--scale-to-zero", str(path)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("configuration", "status"),
+    [
+        ("feature_gates: {HPAScaleToZero: true}", 0),
+        ("feature_gates: HPATargetHistory=false,HPAScaleToZero=true", 0),
+        ("feature_gates: {HPAScaleToZero: false}", 1),
+        ("workers: 4", 1),
+        ("feature_gates: {HPAScaleToZero: true, HPAScaledToZero: true}", 1),
+        ("feature_gates: [HPAScaleToZero]", 1),
+        ("feature_gates: {HPAScaleToZero: true}\nspec: {}", 1),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_the_gate_is_that_of_the_configuration_checked_with_the_hpas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], configuration: str, status: int, first: bool
+) -> None:
+    file, folder = tmp_path / "hpad.yaml", tmp_path / "hpas"
+    folder.mkdir()
+    file.write_text(configuration)
+    (folder / "a.yaml").write_text(GOOD + "  minReplicas: 0\n" + QUEUE)
+    names = [str(file), str(folder)]
+    assert main(["check", *(names if first else names[::-1])]) == status
+    assert ("spec.minReplicas: Invalid value: 0" in capsys.readouterr().out) == bool(status)
+
+
 def test_zero_replicas_get_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("\n---\n".join([GOOD + "  minReplicas: 0\n"] * 3))
