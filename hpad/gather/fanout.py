@@ -132,7 +132,10 @@ class Gatherer:
         pending = {future for future in asked if isinstance(future, asyncio.Future)}
         if pending:
             await asyncio.wait(pending, timeout=deadline)
-        return [_read(query, future, deadline) for query, future in zip(queries, asked, strict=True)]
+        return [
+            future if isinstance(future, AdapterError) else self._read(query, asker, future, deadline)
+            for query, future in zip(queries, asked, strict=True)
+        ]
 
     def _ask(self, query: Query | AdapterError, asker: Asker | None) -> asyncio.Future[Answer] | AdapterError:
         if isinstance(query, AdapterError):
@@ -144,6 +147,22 @@ class Gatherer:
         if opened.source is None:
             return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
         return opened.source.ask(query, asker)
+
+    def _read(
+        self, query: Query | AdapterError, asker: Asker | None, asked: asyncio.Future[Answer], deadline: float
+    ) -> Answer:
+        """What has come, or why nothing has: the source's rate limit, or the time that it took."""
+        if asked.done():
+            return asked.result()
+        if isinstance(query, AdapterError):
+            return query
+        opened = self._opened.get(self._plan.source(query))
+        late = AdapterError(
+            f'no answer to "{query.name}" within the {deadline:g}s that a reconcile may wait for metrics'
+        )
+        if opened is None or opened.source is None:
+            return late
+        return opened.source.held_back(query, asker) or late
 
     @staticmethod
     def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
@@ -214,12 +233,3 @@ def _reported(opened: _Opened) -> report.Report:
         return opened.source.report(adapter)
     why = None if opened.error is None else opened.error.message
     return report.Report(name=name, adapter=adapter, state=report.BROKEN, last_error=why)
-
-
-def _read(query: Query | AdapterError, asked: asyncio.Future[Answer] | AdapterError, deadline: float) -> Answer:
-    if isinstance(asked, AdapterError):
-        return asked
-    if asked.done():
-        return asked.result()
-    name = query.name if isinstance(query, Query) else ""
-    return AdapterError(f'no answer to "{name}" within the {deadline:g}s that a reconcile may wait for metrics')

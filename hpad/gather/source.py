@@ -6,6 +6,7 @@ that keeps failing is left alone for a while. A waiting HPA that is cancelled ta
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -75,6 +76,7 @@ class Source:
         self._flying: dict[Query, _Flight] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Handle | None = None
+        self._next_call = 0.0
         self._called = False
         self._failed: dict[Query, Answer] = {}
         self._laggards = laggards.Laggards(self._group, _GONE_PERIODS * limits.period)
@@ -86,8 +88,7 @@ class Source:
 
         The asker becomes part of the query only where the adapter says that the answer depends on it.
         """
-        if asker is not None and self._is_personal(query):
-            query = msgspec.structs.replace(query, asker=asker)
+        query = self._asked_by(query, asker)
         now = self._clock.monotonic()
         self._tally.asked += 1
         if self._closed:
@@ -111,6 +112,14 @@ class Source:
         if future is None:
             future = self._waiting[query] = loop.create_future()
         return future
+
+    def held_back(self, query: Query, asker: Asker | None = None) -> AdapterError | None:
+        """What to say to the query where it waits because of the rate limit; None where it does not."""
+        left = self._next_call - self._clock.monotonic()
+        if left <= 0 or self._asked_by(query, asker) not in self._waiting:
+            return None
+        limit = f'source "{self.name}" is limited to {self._limits.rate:g} calls a second'
+        return AdapterError(f'no answer to "{query.name}": {limit}; next call in {math.ceil(left)}s')
 
     @property
     def kept(self) -> int:
@@ -173,6 +182,11 @@ class Source:
             return None
         return found
 
+    def _asked_by(self, query: Query, asker: Asker | None) -> Query:
+        if asker is None or not self._is_personal(query):
+            return query
+        return msgspec.structs.replace(query, asker=asker)
+
     def _is_personal(self, query: Query) -> bool:
         """Whether the answer depends on who asks, as the adapter sees it; one that fails to say so gets to know it."""
         if self._personal is None:
@@ -191,7 +205,10 @@ class Source:
             going = self._laggards.next(self._waiting) if self._waiting else ()
             if not going or len(self._calls) >= self._room(going):
                 return
-            delay = (self._stagger.wait(now) if self._calls else 0.0) or self._pace.take(now)
+            delay = self._stagger.wait(now) if self._calls else 0.0
+            if not delay:
+                delay = self._pace.take(now)
+                self._next_call = now + delay
             if delay:
                 if self._timer is None:
                     self._timer = asyncio.get_running_loop().call_later(delay, self._on_time)

@@ -190,6 +190,23 @@ def test_calls_keep_to_the_rate_and_those_who_wait_share_one():
     virtual.run(main())
 
 
+def test_a_query_that_waits_for_the_rate_knows_how_long():
+    async def main() -> list[str | None]:
+        source = opened(Scripted(), rate=0.1, fresh=0.0)
+        await source.ask(A)
+        waiting = source.ask(B)
+        told = []
+        for _ in range(3):
+            await asyncio.sleep(4)
+            held = source.held_back(B)
+            told.append(None if held is None else held.message.rpartition("; ")[2])
+        assert source.held_back(A) is None  # it has its answer
+        assert isinstance(await waiting, ExternalSample)
+        return told
+
+    assert virtual.run(main()) == ["next call in 6s", "next call in 2s", None]
+
+
 def test_the_pace_is_a_bucket_of_a_second():
     pace = Pace(2.0)
     assert [pace.take(0), pace.take(0)] == [0, 0]
