@@ -1,8 +1,8 @@
 """What may be shown of a source's settings: addresses and queries, but nothing that could be a credential.
 
-A field is hidden where its name tells of a secret, where its adapter's schema does not know it, or where the schema
-marks it with `writeOnly` (msgspec.Meta(extra_json_schema={"writeOnly": True})). Of what is shown, texts lose user info,
-values in the query string of a URL, and what follows `password=`, `Bearer` and the like.
+A field is hidden where its name tells of a secret (`gather.confidential`), where its adapter's schema does not know it,
+or where the schema marks it with `writeOnly` (msgspec.Meta(extra_json_schema={"writeOnly": True})). Of what is shown,
+texts lose user info, values in the query string of a URL, and what follows `password=`, `Bearer` and the like.
 """
 
 import re
@@ -12,18 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from hpad.adapter import AdapterError
-from hpad.gather import registry
+from hpad.gather import confidential, registry
 
 HIDDEN: Final = "(not shown)"
 _MASK: Final = "***"
-_SECRET: Final = re.compile(
-    r"pass|pwd|secret|token|credential|authorization|^auth$|cookie|api.?key|access.?key|private|headers|signature|"
-    r"^pw$|^params$|dsn|connection.?string",
-    re.IGNORECASE,
-)
-_ELSEWHERE: Final = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
-_BY_NAME: Final = ("metrics",)
-"""Fields whose entries have names of the user's choice."""
 _USER_INFO: Final = re.compile(r"//[^\s'\"]*@")
 _BARE_USER_INFO: Final = re.compile(r"^[^\s/@:(){}]+:[^\s(){}]*@")
 """Of an address without a scheme; PromQL has an @ too, but brackets with it or a space before."""
@@ -57,9 +49,9 @@ def _write_only(form: msgspec.inspect.Type) -> bool:
 
 
 def _field(name: str, value: Any) -> Any:
-    if _SECRET.search(name) and not _ELSEWHERE.search(name):
+    if confidential.holds_secret(name):
         return _places(value)
-    if name in _BY_NAME and isinstance(value, Mapping):
+    if name in confidential.CHOSEN_NAMES and isinstance(value, Mapping):
         return {str(key): _value(entry) for key, entry in value.items()}
     return _value(value)
 

@@ -122,11 +122,11 @@ async def _answers(
     """The query and what came of it; raises Failure where there is no history."""
     try:
         async with direct.opened(asked.source, make) as adapter:
-            look: Any = getattr(adapter, "history", None)
-            if look is None:
-                raise Failure(await asyncio.to_thread(_without, asked.source))
             query = direct.asked_by(adapter, asked.query, asked.asker)
-            return await direct.explained(adapter, query), list(await look(query, times))
+            found = await direct.history(asked.source, adapter, query, times)
+            if found is None:
+                raise Failure(await asyncio.to_thread(_without, asked.source))
+            return await direct.explained(adapter, query), found
     except AdapterError as error:
         raise Failure(error.message) from None
 

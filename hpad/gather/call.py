@@ -91,7 +91,7 @@ class Caller:
             return [AdapterError(f'source "{self._name}" cancelled its own call, a bug of its adapter', "bug")] * len(
                 queries
             )
-        return [self._readable(answer) for answer in task.result()]
+        return [readable(self._name, answer, self._redact) for answer in task.result()]
 
     async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
         stepped = steps.Stepped(self._ask(queries), self._clock.monotonic)
@@ -122,23 +122,24 @@ class Caller:
         raised.trace(self._log, self._name, error)
         return [answers.raised(self._name, query) for query in queries]
 
-    def _readable(self, answer: Answer) -> Answer:
-        """An error without secrets, and without where it comes from: it is kept, and frames would keep all that the
-        adapter held at that moment, answers as long as they were."""
-        if not isinstance(answer, AdapterError):
-            return answer
-        error = answers.error(self._name, answer)
-        text = self._redact(error.message)
-        bare = error
-        if text != error.message:
-            bare = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
-        bare.__traceback__ = bare.__context__ = bare.__cause__ = None
-        return bare
-
     def _abandon(self, task: asyncio.Task[list[Answer]]) -> None:
         task.cancel()
         self._abandoned.add(task)
         task.add_done_callback(self._abandoned.discard)
+
+
+def readable(source: str, answer: Answer, redact: Redactor) -> Answer:
+    """An error without secrets, and without where it comes from: it is kept, and frames would keep all that the
+    adapter held at that moment, answers as long as they were."""
+    if not isinstance(answer, AdapterError):
+        return answer
+    error = answers.error(source, answer)
+    text = redact(error.message)
+    bare = error
+    if text != error.message:
+        bare = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
+    bare.__traceback__ = bare.__context__ = bare.__cause__ = None
+    return bare
 
 
 def _passing(answer: Answer) -> bool:

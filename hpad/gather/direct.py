@@ -1,14 +1,16 @@
 """One source on its own, for commands that want more of it than an HPA's answer."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import msgspec
+import structlog
 
 from hpad import settings
-from hpad.adapter import Adapter, AdapterError, Asker, Log, Query
-from hpad.gather import contexts, raised, registry
+from hpad.adapter import Adapter, AdapterError, Answer, Asker, Log, Query
+from hpad.gather import call, contexts, raised, registry
 from hpad.gather.redact import Redactor
 
 
@@ -55,3 +57,25 @@ async def explained(adapter: Adapter, query: Query) -> str | None:
     """What the adapter asks its source for the query; None where it does not tell. Raises AdapterError."""
     explain: Any = getattr(adapter, "explain", None)
     return None if explain is None else str(await explain(query))
+
+
+async def history(
+    source: settings.SourceSettings, adapter: Adapter, query: Query, times: Sequence[datetime]
+) -> list[Answer] | None:
+    """What the source would have answered at those times, errors without its secrets; None where it has no history.
+
+    Raises AdapterError where it fails as a whole.
+    """
+    look: Any = getattr(adapter, "history", None)
+    if look is None:
+        return None
+    redact, log = Redactor(source.settings), structlog.get_logger("hpad.source")
+    try:
+        found = list(await look(query, times))
+    except AdapterError:
+        raise
+    except Exception as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
+        log.error("the adapter raised an exception", source=source.name, **raised.fields(error))
+        what = "its adapter raised an exception, a bug of the adapter"
+        raise AdapterError(f'source "{source.name}" has no history of "{query.name}": {what}', "bug") from None
+    return [call.readable(source.name, answer, redact) for answer in found]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from hpad.gather import confidential
 from hpad.model.quoting import shown
 from hpad.settings import values as settings
 
@@ -34,10 +35,6 @@ _WORDS = {
     "object": "a mapping",
     "null": "nothing",
 }
-_SECRET = re.compile(
-    r"pass|pwd|^pw$|secret|token|key|auth|credential|header|cookie|private|signature|dsn|connection.?string",
-    re.IGNORECASE,
-)
 _USER_INFO = re.compile(r"//[^/@\s'\"]*@")
 _PARAMETER = re.compile(r"([?&][^=&#\s'\"]*=)[^&#\s'\"]*")
 _LONGEST_VALUE = 80
@@ -277,7 +274,8 @@ def _beside(given: Mapping[str, Any], path: Path) -> str:
 
 
 def _may_be_secret(path: Path) -> bool:
-    return any(_SECRET.search(str(step)) for step in path)
+    """Also where the name says that the secret is elsewhere: what stands there is wrong, and may be the secret."""
+    return any(confidential.named_so(str(step)) for step in path)
 
 
 def _shown(value: Any) -> str:

@@ -4,14 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpad.gather import confidential
 from hpad.model.harmless import harmless
 
-_SECRET = re.compile(r"pass(word|phrase)?|secret|token|credential|authorization|cookie|api.?key|headers", re.IGNORECASE)
-_ELSEWHERE = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
 _USER_INFO = re.compile(r"//[^/@\s'\"]*@")
 _SHORTEST = 4
 _LONGEST_TEXT = 1000
 _HIDDEN = "***"
+_NO_SECRETS = frozenset({"true", "false", "null", "none"})
+"""Values of parameters and headers that a text without them would be hard to read."""
 
 
 class Redactor:
@@ -20,7 +21,7 @@ class Redactor:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         found = {secret for secret in _secrets(settings, hidden=False) if len(secret) >= _SHORTEST}
-        self._secrets = sorted(found, key=len, reverse=True)
+        self._secrets = sorted((each for each in found if each.lower() not in _NO_SECRETS), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
@@ -33,11 +34,21 @@ def _secrets(value: Any, *, hidden: bool) -> Iterator[str]:
     """The texts below a field with a telling name; a field that only says where a secret lies is none."""
     if isinstance(value, Mapping):
         for name, entry in value.items():
-            elsewhere = _ELSEWHERE.search(str(name)) is not None
-            yield from _secrets(entry, hidden=not elsewhere and (hidden or _SECRET.search(str(name)) is not None))
+            yield from _below(str(name), entry, hidden=hidden)
     elif isinstance(value, list | tuple):
         for entry in value:
             yield from _secrets(entry, hidden=hidden)
     elif hidden and isinstance(value, str):
         yield value
         yield from value.split()  # "Bearer abc": an error may hold the second word alone
+
+
+def _below(name: str, value: Any, *, hidden: bool) -> Iterator[str]:
+    if name in confidential.CHOSEN_NAMES and isinstance(value, Mapping):
+        for entry in value.values():
+            yield from _secrets(entry, hidden=hidden)
+    elif name == "params" and isinstance(value, list | tuple):  # names of parameters
+        yield from _secrets(value, hidden=hidden)
+    else:
+        hidden = hidden or confidential.named_so(name)
+        yield from _secrets(value, hidden=hidden and not confidential.elsewhere(name))

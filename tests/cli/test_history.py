@@ -1,15 +1,17 @@
 """`hpad sources history`, and the graph that it draws."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import prometheus_lab
 import pytest
 
+from hpad.adapter import AdapterError, Answer, Query
 from hpad.cli import graph, main, terminal
 from hpad.lab.servers.prometheus import PrometheusServer
+from hpad_adapters.prometheus import Prometheus
 
 METRICS = {"depth": {"query": 'sum(queue_depth{namespace="shop",<<.LabelMatchers>>}) by (<<.GroupBy>>)'}}
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -92,6 +94,29 @@ def test_what_cannot_be_shown(config: str, capsys: pytest.CaptureFixture[str], a
     shown = capsys.readouterr()
     assert said in shown.err
     assert shown.out == ""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("way", ["given", "raised", "bug"])
+def test_no_error_of_a_history_shows_a_secret(
+    way: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def history(self: Prometheus, query: Query, times: Sequence[datetime]) -> list[Answer]:
+        if way == "bug":
+            raise RuntimeError("with hunter22")
+        error = AdapterError("refused: me with hunter22")
+        if way == "raised":
+            raise error
+        return [error] * len(times)
+
+    monkeypatch.setattr(Prometheus, "history", history)
+    prometheus = {"adapter": "prometheus", "url": "http://127.0.0.1:9", "metrics": METRICS}
+    file = tmp_path / "hpad.yaml"
+    file.write_text(json.dumps({"sources": {"prom": {**prometheus, "username": "me", "password": "hunter22"}}}))
+    assert main(asked(str(file), "-o", form, "prom", "depth", "--since", "1m")) == 1
+    shown = "".join(capsys.readouterr())
+    assert "hunter22" not in shown
+    assert ("its adapter raised an exception" if way == "bug" else "refused: me with ***") in shown
 
 
 def drawn(*values: int | None, width: int = 26, span: timedelta = timedelta(hours=1)) -> list[str]:

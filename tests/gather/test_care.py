@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 import virtual
 from gather.scripted import DOWN, A, B, C, Grouped, Scripted, failing, now, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
-from hpad.gather import answers, call, limits
+from hpad.cli import disclosed
+from hpad.gather import answers, call, flaws, limits
 from hpad.gather.pace import Pace
 from hpad.gather.redact import Redactor
 from hpad.gather.source import Source
@@ -296,6 +298,23 @@ def test_a_secret_in_an_error_is_not_passed_on():
     virtual.run(main())
 
 
+HIDING = (
+    "pwd", "pw", "auth", "basic_auth", "privateKey", "account_key", "access_key_id", "header", "signature", "dsn",
+    "connection_string", "ConnectionString", "passphrase", "credentials",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_the_same_fields_are_hidden_wherever_settings_are_shown(name: str) -> None:
+    class Schema(msgspec.Struct):
+        settings: dict[str, str]
+
+    [flaw] = flaws.found({"settings": {name: 1234567}}, Schema)
+    assert "1234567" not in str(flaw)
+    given = {"url": "http://h", "metrics": {"depth": {name: "hunter22"}}}
+    assert "hunter22" not in str(disclosed.settings("http-json", given))
+
+
 @pytest.mark.parametrize(
     ("settings", "text", "shown"),
     [
@@ -305,6 +324,13 @@ def test_a_secret_in_an_error_is_not_passed_on():
         ({"password_file": "/run/pw"}, "cannot read /run/pw", "cannot read /run/pw"),
         ({"url": "http://host"}, "http://host is down", "http://host is down"),
         ({"password": "ab"}, "absent", "absent"),
+        *(({name: "hunter22"}, "wrong: hunter22", "wrong: ***") for name in HIDING),
+        ({"dsn_file": "/run/dsn"}, "cannot read /run/dsn", "cannot read /run/dsn"),
+        ({"params": {"dedup": "true"}}, "true", "true"),
+        ({"metrics": {"a": {"params": ["queue"]}}}, "no such queue", "no such queue"),
+        ({"metrics": {"password_resets": {"query": "rate(x)"}}}, "rate(x): timeout", "rate(x): timeout"),
+        ({"metrics": {"password_resets": {"token": "hunter22"}}}, "hunter22", "***"),
+        ({"oauth2": {"client_id": "hpad-id", "client_auth": "basic"}}, "hpad-id, basic", "hpad-id, basic"),
         ({}, "x" * 2000, "x" * 1000 + "…"),
         ({}, "half a letter: \ud83d", "half a letter: \\ud83d"),
     ],
