@@ -200,7 +200,7 @@ class Reconciler:
         held = jumps.caught_up(self._about(listed, recalled), moment)
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
         scale, failure = await self._read_scale(hpa, slot)
-        owed = resume.owed(held.begun, hpa.status, scale)
+        owed = resume.owed(held.begun, hpa.status, scale, moment.wall)
         if owed is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=owed.to)
             hpa = msgspec.structs.replace(hpa, status=owed.status)

@@ -18,6 +18,7 @@ that ran ahead.
 - Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation is taken to
   be of now, so that it neither counts for too little nor for ever; such a rescale is, too, and is uncertain. What
   single metrics said is dropped: of its age nothing is known.
+  Where the HPA's status has such a time, it may tell of an earlier rescale than the one that was begun.
 """
 
 from collections.abc import Iterable
@@ -47,7 +48,9 @@ def carried_out(begun: Begun | None, current: int) -> bool:
     return begun is not None and current == begun.to != begun.current
 
 
-def owed(begun: Begun | None, status: HorizontalPodAutoscalerStatus, scale: Scale | None) -> Begun | None:
+def owed(
+    begun: Begun | None, status: HorizontalPodAutoscalerStatus, scale: Scale | None, now: datetime
+) -> Begun | None:
     """The rescale that was begun, if it was done and the HPA's status does not tell of it.
 
     When it last scaled, and whether it took the last replica, an HPA knows from nowhere else. The status is written at
@@ -56,7 +59,10 @@ def owed(begun: Begun | None, status: HorizontalPodAutoscalerStatus, scale: Scal
     if begun is None or scale is None or not carried_out(begun, scale.spec.replicas):
         return None
     said, due = status.last_scale_time, begun.status.last_scale_time
-    return None if said is not None and due is not None and said >= due else begun
+    if said is None or due is None or said < due:
+        return begun
+    set_back = said > due and said > now + SKEW  # the status tells of an earlier rescale, by a clock that was ahead
+    return begun if set_back and status.desired_replicas != begun.to else None
 
 
 def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerStatus) -> bool:

@@ -16,6 +16,7 @@ from control.lives import Life, World
 
 from hpad import clock as clocks
 from hpad.kube import errors
+from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.store import lasting
 
 EVENTS = 24
@@ -71,7 +72,9 @@ class Fate:
         self._window = self._dice.choice(WINDOWS)
         self._pace = self._dice.choice(PACES)
         self._grows = self._dice.random() < 0.5
+        self._sleeps = self._dice.random() < 0.25
         self._boots = 0
+        self._before: int | None = None
         self.world: World
         self._life: Life
 
@@ -96,6 +99,8 @@ class Fate:
             "hand": self._hand,
             "silent": self._silent,
             "gone": self._gone,
+            "hand over": self._hand_over,
+            "restored": self._restored,
         }
 
     async def play(self) -> None:
@@ -107,7 +112,10 @@ class Fate:
             clocks._BOOT = boot
 
     async def _play(self) -> None:
-        self.world = World(self._dice.randrange(2, 9), self._behavior(), maxReplicas=20)
+        low = 0 if self._sleeps else 1
+        self.world = World(
+            self._dice.randrange(2, 9), self._behavior(), sleeps=self._sleeps, minReplicas=low, maxReplicas=20
+        )
         self._life = Life(self.world, self._pace)
         kinds = self.kinds
         for _ in range(EVENTS):
@@ -119,7 +127,26 @@ class Fate:
             self._judge()
             if self.found:
                 break
+        if self._sleeps and not self.found:
+            await self._wake()
         await self._life.crash()
+
+    async def _wake(self) -> None:
+        """Once nothing fails any more, a target that hpad took to zero is woken by its metric."""
+        world, api = self.world, self._life.bench.world
+        world.shelf.fails, world.shelf.slow = False, 0.0
+        api.refusals, api.status_refusals = [], []
+        self._put(hpa("web", behavior=self._behavior(), minReplicas=0, maxReplicas=20))
+        world.load = PEAK
+        asleep = world.asleep
+        await asyncio.sleep(4 * lives.PERIOD)
+        self._judge()
+        if asleep and world.scales["web"] == 0:
+            self.found.append(f"{virtual.now():.0f} s: still at zero, where hpad took the target")
+
+    def _put(self, spec: HorizontalPodAutoscaler) -> None:
+        """Give the HPA the spec of this one."""
+        self._life.bench.source.put(self.world.renewed(msgspec.structs.replace(self.world.found, spec=spec.spec)))
 
     def _behavior(self) -> dict[str, Any]:
         down = {"stabilizationWindowSeconds": self._window}
@@ -136,7 +163,7 @@ class Fate:
     async def _demand(self) -> None:
         """Mostly there is little to do; now and then there is much, for as long as a turn or two."""
         if self._dice.random() < 0.5:
-            self.world.load = self._dice.choice([10, 20, 30, 50, 80])
+            self.world.load = self._dice.choice([0, 0, 0, 10, 30, 50] if self._sleeps else [10, 20, 30, 50, 80])
         if self._dice.random() < 0.4:
             low, self.world.load = self.world.load, PEAK
             await asyncio.sleep(self._dice.uniform(*BUSY))
@@ -194,6 +221,28 @@ class Fate:
         self._life.owner.on = True
         self._life.bench.handover.changed()
 
+    async def _hand_over(self) -> None:
+        """hpad stops cleanly, perhaps during a save, and another, which has been running, takes over.
+
+        It does so once all is saved; or earlier, where that takes longer than the Lease is valid.
+        """
+        old, new = self._life, Life(self.world, self._pace, leads=False)
+        old.bench.source.subscribe(lambda key, before, now: None if now is None else new.bench.source.put(now))
+        slow, self.world.shelf.slow = self.world.shelf.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        await asyncio.sleep(self._dice.uniform(0, 2 * lives.PERIOD))
+        lease = self._dice.choice([0.1, 5.0, 60.0])
+        self._note("hand over", (self.world.shelf.slow, lease))
+        stopping = asyncio.create_task(old.stop())
+        await asyncio.wait([stopping], timeout=lease)
+        old.owner.turn(False)
+        new.owner.turn(True)
+        self._life = new
+        if self.world.shelf.fails or not self.world.shelf.rows:
+            self.world.forget()
+        new.bench.handover.changed()
+        await stopping
+        self.world.shelf.slow = slow
+
     async def _store(self) -> None:
         self.world.shelf.fails = not self.world.shelf.fails
         self._note("store fails", self.world.shelf.fails)
@@ -216,27 +265,39 @@ class Fate:
 
     async def _edit(self) -> None:
         """A turn out of the plan, mostly when there is much to do."""
-        high, low = self._dice.choice([12, 15, 20]), self._dice.choice([1, 2])
+        high, low = self._dice.choice([12, 15, 20]), 0 if self._sleeps else self._dice.choice([1, 2])
         self._note("edit", (low, high))
-        known = self.world.found
         new = hpa("web", behavior=self._behavior(), minReplicas=low, maxReplicas=high)
         before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
-        self._life.bench.source.put(msgspec.structs.replace(known, spec=new.spec))
+        self._put(new)
         await asyncio.sleep(self._dice.choice([0.0, 0.1, 2.5]))
         self.world.load = before
 
     async def _edit_within(self) -> None:
         """Growth is forbidden, or limited, perhaps while a turn reads its metrics."""
+        self._put(await self._forbidden("edit within"))
+        await self._read()
+
+    async def _restored(self) -> None:
+        """So it is under the same resourceVersion, as after a restore of etcd."""
+        new = await self._forbidden("restored")
+        self._life.bench.source.put(msgspec.structs.replace(self.world.found, spec=new.spec))
+        await self._read()
+
+    async def _forbidden(self, kind: str) -> HorizontalPodAutoscaler:
+        """An HPA that forbids growth, or limits it, once a turn may be reading metrics that ask for much."""
         high, behavior = self._dice.choice([4, 6, 20]), self._behavior()
         if high == 20:
             behavior["scaleUp"] = {"selectPolicy": "Disabled"}
-        self._note("edit within", high)
-        new = hpa("web", behavior=behavior, minReplicas=1, maxReplicas=high)
-        before, self.world.load, self.world.asking = self.world.load, PEAK, 3.0
+        self._note(kind, high)
+        self._before, self.world.load, self.world.asking = self.world.load, PEAK, 3.0
         await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
-        self._life.bench.source.put(msgspec.structs.replace(self.world.found, spec=new.spec))
+        return hpa("web", behavior=behavior, minReplicas=0 if self._sleeps else 1, maxReplicas=high)
+
+    async def _read(self) -> None:
+        """The metrics have been read: they ask for what they asked for before."""
         await asyncio.sleep(self.world.asking)
-        self.world.load, self.world.asking = before, 0.0
+        self.world.load, self.world.asking = self._before, 0.0
 
     async def _target_within(self) -> None:
         """The HPA is pointed at a target that there is not, mostly while a turn reads its metrics; then back."""
@@ -244,11 +305,11 @@ class Fate:
         self._note("target within", away)
         before, self.world.load, self.world.asking = self.world.load, PEAK, 5.0
         await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
-        self._life.bench.source.put(self.world.point("elsewhere"))
+        self._put(self.world.point("elsewhere"))
         await asyncio.sleep(self.world.asking)
         self.world.load, self.world.asking = before, 0.0
         await asyncio.sleep(away)
-        self._life.bench.source.put(self.world.point("web"))
+        self._put(self.world.point("web"))
 
     async def _rival(self) -> None:
         """Another HPA competes for a while, mostly while hpad starts again or takes over."""
@@ -264,7 +325,7 @@ class Fate:
     async def _hand(self) -> None:
         """By hand, or by another controller; not the count of a write that failed, which would look as if it had been
         carried out."""
-        count = self._dice.randrange(1, 12)
+        count = 0 if self._sleeps and self._dice.random() < 0.5 else self._dice.randrange(1, 12)
         count += count == self.world.refused
         self._note("by hand", count)
         self.world.set(count)

@@ -4,6 +4,7 @@ that fails or is slow, targets that cannot be read. What each turn wanted and wh
 import asyncio
 import contextvars
 import functools
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -15,9 +16,10 @@ from control.bench import Bench, hpa
 
 from hpad import clock as clocks
 from hpad.kube import errors
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
 from hpad.model.target import Scale
+from hpad.model.tunables import Gates, Tunables
 from hpad.store import lasting
 from hpad.telemetry import Telemetry
 
@@ -29,12 +31,17 @@ TOLERANCE = 4.0
 
 class Shelf:
     """Records in a dictionary that outlives processes. `fails`: nothing can be saved or read; `slow`: seconds a save
-    takes."""
+    takes.
+
+    As with ConfigMaps, a save that another process overtook is refused: its resourceVersion is not the latest.
+    """
 
     name = "a shelf"
 
     def __init__(self) -> None:
         self.rows: dict[Key, bytes] = {}
+        self._begun = itertools.count(1)
+        self._latest = 0
         self.fails = False
         self.slow = 0.0
 
@@ -45,10 +52,14 @@ class Shelf:
         return ([], "unreadable") if self.fails else (list(self.rows.items()), None)
 
     async def save(self, changes: Mapping[Key, bytes | None]) -> dict[Key, str]:
+        number = next(self._begun)
         if self.slow:
             await asyncio.sleep(self.slow)
         if self.fails:
             return dict.fromkeys(changes, "disk full")
+        if number < self._latest:
+            return dict.fromkeys(changes, "another process has written meanwhile")
+        self._latest = number
         self.rows.update({key: data for key, data in changes.items() if data is not None})
         return {}
 
@@ -78,10 +89,13 @@ class Machine(virtual.SetClock):
 
 
 class Switch:
-    """An owner of everything, or of nothing."""
+    """An owner of everything, or of nothing. `keeps`: what is remembered is its to save."""
 
-    def __init__(self) -> None:
-        self.on = True
+    def __init__(self, on: bool) -> None:
+        self.on = self.keeps = on
+
+    def turn(self, on: bool) -> None:
+        self.on = self.keeps = on
 
     def owns(self, key: Key) -> bool:
         return self.on
@@ -109,11 +123,20 @@ class Write(NamedTuple):
 class World:
     """What outlives every process: target, metric, HPA, store, machine. `load` is the metric: ten for each replica.
 
-    `wanted` are the counts that turns found to be needed, with their times.
+    `wanted` are the counts that turns found to be needed, with their times. `sleeps`: the feature gate HPAScaleToZero
+    is on.
     """
 
-    def __init__(self, replicas: int = 5, behavior: Mapping[str, Any] | None = None, **spec: Any) -> None:
+    def __init__(
+        self, replicas: int = 5, behavior: Mapping[str, Any] | None = None, *, sleeps: bool = False, **spec: Any
+    ) -> None:
         self.found = hpa("web", behavior=behavior, **spec)
+        self.sleeps = sleeps
+        self.set_by_hand: set[str] = set()
+        """The targets whose managedFields say that their count was set by hand."""
+        self.asleep = self.stopped = False
+        """The target is at zero: hpad took its last replica, or it was set by hand."""
+        self.revision = 1
         self.scales = {"web": replicas}
         self.version = 1
         self.load: int | None = 10 * replicas
@@ -177,20 +200,37 @@ class World:
     def set(self, count: int) -> None:
         """By hand: what hpad has read of the scale is outdated then."""
         self.version += 1
+        if count != self.scales["web"]:
+            self.asleep, self.stopped = False, count == 0
+            self.set_by_hand.add("web")
         self.scales["web"] = count
 
+    def renewed(self, known: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+        """The HPA with a resourceVersion that it did not have before."""
+        self.revision += 1
+        metadata = msgspec.structs.replace(known.metadata, resource_version=str(self.revision))
+        return msgspec.structs.replace(known, metadata=metadata)
+
     def wrote(self, target: str, after: int) -> None:
-        spec = self.found.spec
+        """A scale was written. HPAs compete while there are pods (hpad.control.overlap)."""
+        spec, at = self.found.spec, f"{virtual.now():.0f} s"
         if target not in (spec.scale_target_ref.name, "twin"):
-            self.astray.append(f"{virtual.now():.0f} s: {after} to {target}, which the HPA does not scale any more")
+            self.astray.append(f"{at}: {after} to {target}, which the HPA does not scale any more")
         low = 1 if spec.min_replicas is None else spec.min_replicas
         before = _decided_on.get()
-        if self.rival is not None and self.asked > self.contested and low <= before <= spec.max_replicas:
-            self.astray.append(f"{virtual.now():.0f} s: {after} to {target}, although two HPAs compete")
+        late = self.rival is not None and self.asked > self.contested and self.scales["web"] > 0
+        if late and low <= before <= spec.max_replicas:
+            self.astray.append(f"{at}: {after} to {target}, although two HPAs compete")
+        if target == "twin":
+            return
         up = None if spec.behavior is None else spec.behavior.scale_up
         stopped = up is not None and up.select_policy == "Disabled" and low <= before < after
         if after > spec.max_replicas or stopped:
-            self.astray.append(f"{virtual.now():.0f} s: {before} -> {after}, by a former spec")
+            self.astray.append(f"{at}: {before} -> {after}, by a former spec")
+        if self.stopped and after > 0:
+            self.astray.append(f"{at}: {after}, although the target was set to zero by hand")
+        self.asleep, self.stopped = after == 0, False
+        self.set_by_hand.discard("web")
         self.writes.append(Write(virtual.now(), before, after, low, spec.max_replicas))
 
 
@@ -211,12 +251,12 @@ def telemetry() -> Telemetry:
 
 
 class Life:
-    """One process, from its start to its end. `pace` is that of its store."""
+    """One process, from its start to its end. `pace` is that of its store; one that does not lead stands by."""
 
-    def __init__(self, world: World, pace: lasting.Pace = QUICK) -> None:
+    def __init__(self, world: World, pace: lasting.Pace = QUICK, *, leads: bool = True) -> None:
         self.world = world
-        self.owner = Switch()
-        self.store = lasting.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: True)
+        self.owner = Switch(leads)
+        self.store = lasting.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: self.owner.keeps)
         self.bench = Bench(
             *(found for found in (world.found, world.rival) if found is not None),
             owner=self.owner,
@@ -225,9 +265,11 @@ class Life:
             telemetry=telemetry(),
             period=PERIOD,
             gap=timedelta(seconds=4 * PERIOD),
+            tunables=Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=world.sleeps)),
         )
         self.bench.world.scales = world.scales
         self.bench.world.unwatched = {"web", "twin"}
+        self.bench.world.set_by_hand = world.set_by_hand
         self.bench.world.selectors = {"twin": "app=web"}
         self.bench.metrics.values.update(web=world.read, other=world.read_by_rival)
         self._observe(self.bench.world)
@@ -264,7 +306,16 @@ class Life:
             answer: Scale = await write(namespace, ref, scale)
             return answer
 
+        write_status = api.write_status
+
+        async def renew_status(
+            found: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+        ) -> HorizontalPodAutoscaler:
+            renewed: HorizontalPodAutoscaler = await write_status(self.world.renewed(found), status)
+            return renewed
+
         api.write_scale, api._scale, api.fresh_scale = write_scale, versioned, fresh_scale
+        api.write_status = renew_status
 
     def _follow(self, key: Key, old: object, new: HorizontalPodAutoscaler | None) -> None:
         if new is not None and key == WEB:

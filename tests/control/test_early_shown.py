@@ -4,6 +4,7 @@ Where random lives hardly reach a rule, a life is told: what happens, and when.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,10 +13,12 @@ import msgspec
 import pytest
 import virtual
 from control import chance, lives
+from control.bench import hpa
 from control.lives import Life, World, Write
 
 from hpad.control import jumps, overlap, ownership, reconcile, resume
 from hpad.kube import errors
+from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.store import validity
 
 MORE = range(1, 200)
@@ -44,6 +47,11 @@ def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ownership, "decides_alike", lambda one, other: True)
 
 
+def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
+    """Whether the spec is current is asked once metrics have been read, and not again right before each write."""
+    patch.setattr(ownership.Permit, "writing", lambda self: contextlib.nullcontext())
+
+
 def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
     """HPAs compete once both have computed metrics."""
     patch.setattr(overlap.Overlap, "register", lambda self, found: None)
@@ -53,11 +61,12 @@ def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("switch_off", "seed"),
     [
-        (recalled_is_whole, 11),
-        (breaks_are_ignored, 5),
-        (clock_steps_are_ignored, 28),
-        (edits_are_ignored, 13),
-        (rivals_are_found_late, 20),
+        (recalled_is_whole, 13),
+        (breaks_are_ignored, 13),
+        (clock_steps_are_ignored, 46),
+        (edits_are_ignored, 7),
+        (specs_are_not_checked_again, 91),
+        (rivals_are_found_late, 24),
     ],
 )
 def test_a_life_shows_a_rule_that_is_switched_off(
@@ -119,9 +128,28 @@ def slowly(world: World, life: Life) -> None:
     world.load, world.asking = 100, 5.0
 
 
+def demands(load: int) -> Callable[[World, Life], None]:
+    return lambda world, life: setattr(world, "load", load)
+
+
+def saves_slowly(world: World, life: Life) -> None:
+    """A rescale waits for two seconds now, before it is written."""
+    world.shelf.slow = 20.0
+
+
+def smaller(world: World) -> HorizontalPodAutoscaler:
+    """The HPA, with a maximum that is below what is decided."""
+    return world.renewed(msgspec.structs.replace(world.found, spec=hpa("web", maxReplicas=6).spec))
+
+
 CLOCK = (
     (40, set_back_and_hidden),
     (60, lambda world, life: world.scales.update(web=5)),
+)
+SPEC = (
+    (20, demands(100)),
+    (21, saves_slowly),
+    (35.5, lambda world, life: life.bench.source.put(smaller(world))),
 )
 TARGET = (
     (20, slowly),
@@ -131,7 +159,7 @@ TARGET = (
 
 @pytest.mark.parametrize(
     ("switch_off", "steps"),
-    [(histories_are_shifted_again, CLOCK), (edits_are_ignored, TARGET)],
+    [(histories_are_shifted_again, CLOCK), (edits_are_ignored, TARGET), (specs_are_not_checked_again, SPEC)],
 )
 def test_a_told_life_shows_a_rule_that_is_switched_off(
     monkeypatch: pytest.MonkeyPatch, switch_off: Switch, steps: tuple[Step, ...]
@@ -152,15 +180,6 @@ def set_forward(world: World, life: Life) -> None:
 
 def test_a_rescale_that_no_status_tells_of_moves_with_the_clock() -> None:
     assert told((20, much_and_no_status), (45, set_forward), grows=True) == []
-
-
-def demands(load: int) -> Callable[[World, Life], None]:
-    return lambda world, life: setattr(world, "load", load)
-
-
-def saves_slowly(world: World, life: Life) -> None:
-    """A rescale waits for two seconds now, before it is written."""
-    world.shelf.slow = 20.0
 
 
 SET_TO_WHAT_WAS_DECIDED = (

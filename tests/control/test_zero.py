@@ -174,6 +174,32 @@ def test_a_write_of_zero_without_an_answer_is_known_for_hpads_own(applied: bool)
     assert virtual.run(main()).world.scales["web"] == 3
 
 
+@pytest.mark.parametrize("back", [timedelta(0), timedelta(minutes=10)], ids=["clock as it was", "clock set back"])
+def test_zero_of_hpads_own_is_known_though_its_status_is_refused(back: timedelta) -> None:
+    """With a clock that was set back, the status tells of an earlier rescale, at a time that is yet to come."""
+
+    async def main() -> Bench:
+        clock = virtual.SetClock()
+        bench = Bench(hpa("web", minReplicas=0), tunables=Tunables(gates=GATES), clock=clock)
+        works(bench)
+        bench.controller.start()
+        await virtual.until(lambda: bench.world.scales["web"] == 3)
+        await asyncio.sleep(2 * PERIOD)
+        clock.off -= back
+        bench.world.status_refusals = [errors.ApiError(500, "", "no")] * 2
+        bench.metrics.values["web"] = 0
+        await virtual.until(lambda: bench.world.scales["web"] == 0)
+        await asyncio.sleep(3 * PERIOD)
+        assert bench.world.status_refusals == []
+        assert mark(bench) == "True"
+        works(bench)
+        await asyncio.sleep(2 * PERIOD)
+        await bench.controller.stop(0)
+        return bench
+
+    assert virtual.run(main()).world.scales["web"] == 3
+
+
 def test_a_write_that_was_refused_is_not() -> None:
     """Somebody who sets zero after that stops the target."""
 
