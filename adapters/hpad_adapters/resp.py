@@ -109,13 +109,13 @@ class Replies:
 def _length(text: bytes) -> int:
     """A length: digits alone. The only negative one, -1 for nil, is handled before."""
     if not _LENGTH.match(text):
-        raise ProtocolError(f"sent the length {_shown(text)}, which is none")
+        raise ProtocolError(f"sent {_shown(text)} where the length of a value belongs")
     return int(text)
 
 
 def _integer(text: bytes) -> int:
     if not _INTEGER.match(text) or int(text) not in _INT64:
-        raise ProtocolError(f"sent the integer {_shown(text)}, which is none")
+        raise ProtocolError(f"sent {_shown(text)} where a whole number of 64 bits belongs")
     return int(text)
 
 

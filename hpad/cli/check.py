@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,10 @@ import msgspec
 from hpad.cli import inputs
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
+from hpad.manifests.keda import placeholder
 from hpad.model import hpa as api
 from hpad.model import intent, terms
+from hpad.model.conversion import v1
 from hpad.model.fields import INVALID, FieldError, invalid, required
 
 _EPILOG = """\
@@ -22,26 +24,32 @@ examples:
   hpad check config/hpad.yaml          the daemon's own configuration
   hpad check hpad.yaml hpas            both; the gate HPAScaleToZero is that of the configuration
   kubectl get hpa -A -o yaml | hpad check -
-  hpad check -o json web.yaml          {"file", "document", "name", "errors", "defaulted"} a document, one a line
+  hpad check -o json web.yaml          {"file", "document", "name", "errors", "warnings", "defaulted"} a document, one
+                                       a line; an error or a warning is {"type", "field", "message", "file", "line"}
 
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
 unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2, and its annotations hpad.io/… as the daemon reads
 them. A selector may also be text ("queue=orders"), which files of --manifests may hold, but an API server takes
 no such text. A document without kind and apiVersion is checked as the daemon's configuration; if it sets the feature
-gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped. The exit
-status is 1 if anything is wrong.
+gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
+
+A value that holds REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
+autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. The exit status is 1 if anything is
+wrong, warnings aside.
 """
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one document; `errors` each with the line it is about, `defaulted` None where there is no object."""
+    """What came of one document; `errors` and `warnings` each with the line it is about, `defaulted` None where there
+    is no object."""
 
     document: Document
     subject: str
     name: str
     errors: tuple[tuple[int, FieldError], ...]
     defaulted: dict[str, Any] | None = None
+    warnings: tuple[tuple[int, FieldError], ...] = ()
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -134,7 +142,8 @@ def _judge(document: Document, namespace: str, scale_to_zero: bool) -> Verdict |
         return _without_object(document, "", (*document.faults, required("kind", detail)))
     from hpad.cli import configuration  # here, as HPAs are checked without it
 
-    errors = (*_placed(document, document.faults), *configuration.errors(document))
+    unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
+    errors = (*_placed(document, document.faults), *configuration.errors(document), *unset)
     return Verdict(document, "configuration", "", errors)
 
 
@@ -150,7 +159,45 @@ def _hpa(document: Document, namespace: str, scale_to_zero: bool) -> Verdict:
     if loaded.hpa is not None:
         errors += tuple(_annotation_errors(loaded.hpa))
         defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(api.to_builtins(loaded.hpa)), document)
-    return Verdict(document, str(loaded), loaded.name, _placed(document, errors), defaulted)
+    errors += tuple(map(_unset, _placeholders(document.value)))
+    warnings = _placed(document, tuple(_ignored(document.value)))
+    return Verdict(document, str(loaded), loaded.name, _placed(document, errors), defaulted, warnings)
+
+
+def _ignored(value: dict[str, Any]) -> Iterator[FieldError]:
+    """The annotations of autoscaling/v1 that stand for fields and cannot be read."""
+    metadata = value.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if value.get("apiVersion") != v1.API_VERSION or not isinstance(annotations, dict):
+        return
+    for name in v1.ignored(annotations):
+        yield invalid(f"metadata.annotations[{name}]", annotations[name], "it cannot be read, and is ignored")
+
+
+def _placeholders(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The places of texts with the placeholder of `hpad convert`."""
+    if isinstance(value, str):
+        if placeholder.VALUE in value:
+            yield place
+        return
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        entries = value.items()
+    elif isinstance(value, list):
+        entries = enumerate(value)
+    for step, entry in entries:
+        yield from _placeholders(entry, (*place, step if isinstance(step, int) else str(step)))
+
+
+def _unset(place: tuple[str | int, ...]) -> FieldError:
+    field = ""
+    for step in place:
+        bare = isinstance(step, str) and not set(step) & set("./[]")
+        field += f".{step}" if bare else f"[{step}]"
+    field = field.removeprefix(".")
+    named = next((step for step in reversed(place) if isinstance(step, str)), "value")
+    detail = f"holds the placeholder {placeholder.VALUE} of hpad convert: write your own {named} in its place"
+    return FieldError(INVALID, field, f"{field}: {detail}")
 
 
 def _annotation_errors(hpa: api.HorizontalPodAutoscaler) -> Iterator[FieldError]:
@@ -174,6 +221,8 @@ def _as_text(verdict: Verdict) -> None:
     subject = f"{verdict.subject}: " if verdict.subject else ""
     for line, error in verdict.errors:
         print(f"{inputs.place(verdict.document, line)}: {subject}{error.message}")
+    for line, warning in verdict.warnings:
+        print(f"{inputs.place(verdict.document, line)}: {subject}warning: {warning.message}")
 
 
 def _as_json(verdict: Verdict) -> None:
@@ -181,7 +230,12 @@ def _as_json(verdict: Verdict) -> None:
         "file": verdict.document.file,
         "document": verdict.document.index,
         "name": verdict.name,
-        "errors": [error for _, error in verdict.errors],
+        "errors": _rows(verdict.document, verdict.errors),
+        "warnings": _rows(verdict.document, verdict.warnings),
         "defaulted": verdict.defaulted,
     }
     print(msgspec.json.encode(row).decode())
+
+
+def _rows(document: Document, errors: tuple[tuple[int, FieldError], ...]) -> list[dict[str, Any]]:
+    return [{**msgspec.structs.asdict(error), "file": document.file, "line": line} for line, error in errors]

@@ -122,7 +122,7 @@ async def test_the_budget_is_for_the_whole_answer_not_for_each_reply() -> None:
 @pytest.mark.parametrize("kind", [b"$", b"*"])
 async def test_a_length_that_is_none_is_refused(kind: bytes, length: bytes) -> None:
     answer = await said_of(kind + length + b"\r\nabc\r\n:1\r\n")
-    assert "sent the length" in message(answer)
+    assert "where the length of a value belongs" in message(answer)
 
 
 @pytest.mark.parametrize("nil", [b"$-1\r\n", b"*-1\r\n", b"*1\r\n$-1\r\n", b"*0\r\n", b"$0\r\n\r\n"])
@@ -136,11 +136,11 @@ async def test_nil_and_nothing_are_no_number(nil: bytes) -> None:
     [
         (b":-5\r\n", "answered by -5, which is no count"),
         (b":9223372036854775807\r\n", "which is no count"),
-        (b":9223372036854775808\r\n", "sent the integer"),
-        (b":" + b"9" * 5000 + b"\r\n", "sent the integer"),
-        (b":1_000\r\n", "sent the integer"),
-        (b": 3\r\n", "sent the integer"),
-        (b":\r\n", "sent the integer"),
+        (b":9223372036854775808\r\n", "where a whole number of 64 bits belongs"),
+        (b":" + b"9" * 5000 + b"\r\n", "where a whole number of 64 bits belongs"),
+        (b":1_000\r\n", "where a whole number of 64 bits belongs"),
+        (b": 3\r\n", "where a whole number of 64 bits belongs"),
+        (b":\r\n", "where a whole number of 64 bits belongs"),
         (b"*1\r\n:3\r\n", "answered by no number"),
         (b"$2\r\n12\r\n", "answered by no number"),
         (b"$2\r\n123\r\n", "longer than it said"),
@@ -174,8 +174,8 @@ async def test_a_type_that_is_none_is_not_repeated() -> None:
     ("reply", "said"),
     [
         (b"HTTP/1.1 400\r\n", "did not answer in RESP2"),
-        (b"$99999999999\r\n", "sent the length"),
-        (b":x\r\n", "sent the integer"),
+        (b"$99999999999\r\n", "where the length of a value belongs"),
+        (b":x\r\n", "where a whole number of 64 bits belongs"),
         (b"+OK\r\n", "broke off"),
         (b"", "broke off"),
     ],

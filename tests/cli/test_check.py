@@ -57,7 +57,7 @@ def test_json_is_one_object_a_document(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text(GOOD + "---\n" + BAD + "---\na: [")
     status, found = rows(capsys, str(path))
     assert status == 1
-    assert [list(row) for row in found] == [["file", "document", "name", "errors", "defaulted"]] * 3
+    assert [list(row) for row in found] == [["file", "document", "name", "errors", "warnings", "defaulted"]] * 3
     assert [(row["file"], row["document"], row["name"]) for row in found] == [
         (str(path), 0, "web"),
         (str(path), 1, "web"),
@@ -69,10 +69,52 @@ def test_json_is_one_object_a_document(tmp_path: Path, capsys: pytest.CaptureFix
         "type": "FieldValueRequired",
         "field": "spec.maxReplicas",
         "message": "spec.maxReplicas: Required value: must be set and greater than 0",
+        "file": str(path),
+        "line": 13,
     }
     assert found[1]["defaulted"]["metadata"] == {"name": "web", "namespace": "shop"}
     assert found[2]["defaulted"] is None
     assert "not valid YAML" in found[2]["errors"][0]["message"]
+
+
+def test_an_annotation_of_v1_that_cannot_be_read_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics, conditions = (f"autoscaling.alpha.kubernetes.io/{name}" for name in ("metrics", "conditions"))
+    annotations = f"  annotations:\n    {metrics}: '[{{'\n    {conditions}: '[]'\n    {metrics}x: '['\n"
+    old = GOOD.replace("autoscaling/v2", "autoscaling/v1").replace("{name: web}\n", f"\n  name: web\n{annotations}")
+    path = tmp_path / "a.yaml"
+    path.write_text(old)
+    assert main(["check", str(path)]) == 0
+    field = f"metadata.annotations[{metrics}]"
+    message = f'{field}: Invalid value: "[{{": it cannot be read, and is ignored'
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}:6: HorizontalPodAutoscaler default/web: warning: {message}",
+        "1 document checked, none with errors",
+    ]
+    status, [row] = rows(capsys, str(path))
+    assert (status, row["errors"]) == (0, [])
+    assert row["warnings"] == [
+        {"type": "FieldValueInvalid", "field": field, "message": message, "file": str(path), "line": 6}
+    ]
+    path.write_text(old.replace("'[{'", "'[]'"))
+    assert rows(capsys, str(path))[1][0]["warnings"] == []
+
+
+def test_a_placeholder_of_convert_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hpa, settings = tmp_path / "a.yaml", tmp_path / "hpad.yaml"
+    hpa.write_text(GOOD.replace("Deployment, name: web", "Deployment, name: REPLACE-ME"))
+    settings.write_text(
+        "sources:\n  cache.a:\n    adapter: redis\n    url: redis://redis.example.com\n    username: REPLACE-ME\n"
+        "    password: x\n"
+    )
+    assert main(["check", str(hpa), str(settings)]) == 1
+    said = "holds the placeholder REPLACE-ME of hpad convert: write your own"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{hpa}:5: HorizontalPodAutoscaler default/web: spec.scaleTargetRef.name: {said} name in its place",
+        f"{settings}:5: configuration: sources[cache.a].username: {said} username in its place",
+        "2 documents checked, 2 with errors",
+    ]
 
 
 def test_scale_to_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +306,8 @@ def test_a_thousand_documents_in_one_file(vectors: Vectors, tmp_path: Path, caps
         policies = "must specify at least one Policy"
         if any(policies in error["message"] for error in row["errors"]):
             continue  # the row's input lost an empty list: tests/conformance/test_admission.py
-        assert (ours["errors"], ours["defaulted"]) == (row["errors"], row["defaulted"])
+        errors = [{name: error[name] for name in ("type", "field", "message")} for error in ours["errors"]]
+        assert (errors, ours["defaulted"]) == (row["errors"], row["defaulted"])
 
 
 def test_the_program_itself(tmp_path: Path) -> None:

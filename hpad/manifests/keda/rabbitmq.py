@@ -3,12 +3,13 @@
 import urllib.parse
 from typing import Any, Final
 
+from hpad.manifests.keda import placeholder
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Found, Source, Trigger
 from hpad.model.fields import invalid
 
 UNKNOWN_HOST: Final = "rabbitmq.example.com"
-_UNKNOWN_USER: Final = "REPLACE-ME"
+_UNKNOWN_USER: Final = placeholder.VALUE
 _ADAPTER: Final = "rabbitmq"
 _DEFAULT_LENGTH: Final = "20"
 _MODES: Final = {

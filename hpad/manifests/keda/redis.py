@@ -4,12 +4,13 @@ import urllib.parse
 import zlib
 from typing import Any, Final
 
+from hpad.manifests.keda import placeholder
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Found, Source, Trigger
 from hpad.model.fields import invalid
 
 UNKNOWN_HOST: Final = "redis.example.com"
-_UNKNOWN_USER: Final = "REPLACE-ME"
+_UNKNOWN_USER: Final = placeholder.VALUE
 _PORT: Final = 6379
 _DEFAULT: Final = "5"
 _LONGEST_LABEL: Final = 63

@@ -39,8 +39,15 @@ def read(metadata: ObjectMeta, name: str, kind: type[T]) -> T | None:
     conversion.go: Convert_v1_HorizontalPodAutoscaler_To_autoscaling_HorizontalPodAutoscaler).
     """
     text = (metadata.annotations or {}).get(name)
-    if text is None:
-        return None
+    return None if text is None else _read(text, kind)
+
+
+def ignored(text: str, kind: Any) -> bool:
+    """Whether an annotation says something that `read` cannot read; an empty one says nothing."""
+    return bool(text.strip()) and _read(text, kind) is None
+
+
+def _read(text: str, kind: type[T]) -> T | None:
     try:
         value = strict.folded(_or_zero(msgspec.json.decode(text), kind), kind)
         return msgspec.convert(value, kind, dec_hook=v2.dec_hook)

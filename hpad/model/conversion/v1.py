@@ -1,7 +1,8 @@
 """autoscaling/v1: one CPU goal in the spec, everything else in annotations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 
@@ -37,6 +38,21 @@ class HorizontalPodAutoscaler(flat.Wire, frozen=True):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: HorizontalPodAutoscalerSpec = msgspec.field(default_factory=HorizontalPodAutoscalerSpec)
     status: HorizontalPodAutoscalerStatus = msgspec.field(default_factory=HorizontalPodAutoscalerStatus)
+
+
+_HELD: Final[Mapping[str, Any]] = {
+    annotations.METRICS: tuple[flat.MetricSpec, ...],
+    annotations.BEHAVIOR: internal.Behavior,
+    annotations.CURRENT_METRICS: tuple[flat_status.MetricStatus, ...],
+    annotations.CONDITIONS: tuple[HorizontalPodAutoscalerCondition, ...],
+}
+"""What the annotations hold that stand for fields."""
+
+
+def ignored(given: Mapping[str, Any]) -> list[str]:
+    """Which of an object's annotations stand for fields, but cannot be read, so that Kubernetes ignores them."""
+    texts = {name: given.get(name) for name in _HELD}
+    return [name for name, text in texts.items() if isinstance(text, str) and annotations.ignored(text, _HELD[name])]
 
 
 def from_v1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
