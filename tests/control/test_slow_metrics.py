@@ -5,13 +5,20 @@ There a recommendation is stamped after the metrics were read (horizontal.go: st
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 import virtual
 from control.bench import Bench, hpa
+
+from hpad.lab import replay
+from hpad.model import snapshot
+from hpad.model.key import Key
+from hpad.store import scenario
 
 PERIOD = 15.0
 WINDOW = 60
@@ -117,3 +124,38 @@ def test_a_wall_clock_that_is_set_while_metrics_are_read_ends_no_window() -> Non
     (at, count), *_ = life.writes
     assert count == 1
     assert WINDOW <= at - came <= WINDOW + PERIOD
+
+
+class Journal:
+    """Keeps what was done."""
+
+    def __init__(self) -> None:
+        self.done: list[scenario.Reconciled] = []
+
+    def note(self, done: scenario.Reconciled) -> None:
+        self.done.append(done)
+
+    def forget(self, key: Key) -> None:
+        self.done.clear()
+
+
+def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
+    """The time of a step is the moment it was decided with: each history follows from the steps before."""
+
+    async def main() -> list[scenario.Reconciled]:
+        behavior = {"scaleUp": {"policies": [POLICY]}, "scaleDown": {"stabilizationWindowSeconds": WINDOW}}
+        delays = itertools.cycle([0.1, 8.0, 2.0, 0.0, 5.0])
+        life = Life(lambda: 40 if len(life.arrivals) < 9 else 1, delays, behavior=behavior)
+        life.bench.reconciler._journal = journal = Journal()
+        await life.bench.beat(20 * PERIOD)
+        return journal.done
+
+    done = virtual.run(main())
+    recording = scenario.head(done[0], "slow")
+    recording["steps"] = [scenario.step(each, new_spec=False) for each in done]
+    written = json.loads(msgspec.json.encode(recording))
+    steps = replay.replay(written)["steps"]
+    assert {step["action"] for step in steps} == {"none", "scale_up", "scale_down"}
+    assert steps == [step["expect"] for step in written["steps"]]
+    histories = [each.settlement.history for each in replay.run(snapshot.decode_scenario(written))]
+    assert histories == [each.settlement.history for each in done]
