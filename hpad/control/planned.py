@@ -4,7 +4,8 @@ out of the plan does first.
 A turn counts as of its planned moment (`rhythm` says why) while that is at most `IN_TIME` of a period ago when its
 metrics have been read. A slower one, and one out of the plan, counts as of the moment at which they have been read, so
 that a slow metric source makes no window end early. Kubernetes, too, dates a recommendation after it has read the
-metrics (horizontal.go: stabilizeRecommendation).
+metrics (horizontal.go: stabilizeRecommendation). A rescale has the moment of its decision; Kubernetes dates it when it
+has been written (storeScaleEvent), which is later by as long as the write takes.
 
 `store.validity` says why a turn out of the plan is noted first.
 """

@@ -290,7 +290,7 @@ class Fate:
         if high == 20:
             behavior["scaleUp"] = {"selectPolicy": "Disabled"}
         self._note(kind, high)
-        self._before, self.world.load, self.world.asking = self.world.load, PEAK, 3.0
+        self._before, self.world.load, self.world.asking = self.world.load, PEAK, 8.0
         await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
         return hpa("web", behavior=behavior, minReplicas=0 if self._sleeps else 1, maxReplicas=high)
 
@@ -303,7 +303,7 @@ class Fate:
         """The HPA is pointed at a target that there is not, mostly while a turn reads its metrics; then back."""
         away = self._dice.choice(GAPS)
         self._note("target within", away)
-        before, self.world.load, self.world.asking = self.world.load, PEAK, 5.0
+        before, self.world.load, self.world.asking = self.world.load, PEAK, 8.0
         await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
         self._put(self.world.point("elsewhere"))
         await asyncio.sleep(self.world.asking)

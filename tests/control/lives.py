@@ -15,6 +15,7 @@ import virtual
 from control.bench import Bench, hpa
 
 from hpad import clock as clocks
+from hpad.control import planned
 from hpad.kube import errors
 from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.model.key import Key
@@ -25,8 +26,8 @@ from hpad.telemetry import Telemetry
 
 WEB = Key("default", "web")
 PERIOD = 15.0
-TOLERANCE = 4.0
-"""Seconds: a turn may count as of its planned moment, a fifth of the period ago, and clocks are trusted to a second."""
+TOLERANCE = planned.IN_TIME * PERIOD
+"""Seconds: a turn may count as of its planned moment, a fifth of the period before its metrics have been read."""
 
 
 class Shelf:
@@ -173,11 +174,10 @@ class World:
         return 150
 
     async def read(self) -> int | None:
-        self.asked = virtual.now()
-        if self.load is not None:
-            self.wanted.append((virtual.now(), -(-self.load // 10)))
-        found = self.load
+        self.asked, found, target = virtual.now(), self.load, self.found.spec.scale_target_ref
         await asyncio.sleep(self.asking)
+        if found is not None and target == self.found.spec.scale_target_ref:
+            self.wanted.append((virtual.now(), -(-found // 10)))
         return found
 
     def forget(self) -> None:
