@@ -60,11 +60,13 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
         told = read()
     except settings.SettingsError as error:
         return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
-    found = [*await sources.built(told, clock.SystemClock()), *await store.check(told)]
+    found = await sources.built(told, clock.SystemClock())
     try:
         where = await asyncio.to_thread(config.load, told.kubeconfig, told.context)
     except config.ConfigError as error:
+        found += await store.check(told, None)
         return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
+    found += await store.check(told, where.namespace)
     async with client.Client(where, clock.SystemClock()) as api:
         greeted = await server.check(api)
         found += greeted

@@ -32,9 +32,14 @@ def build(
     if told.store.kind == "sqlite" and told.store.path is not None:
         shelf: lasting.Shelf = sqlite.Sqlite(told.store.path, clock)
     else:
-        place = told.store.namespace or (told.election.namespace if told.election.enabled else home)
-        shelf = history.ConfigMaps(api, place, told.store.name, keeps)
+        shelf = history.ConfigMaps(api, place(told, home), told.store.name, keeps)
     return lasting.Lasting(shelf, clock, telemetry, pace(told), keeps)
+
+
+def place(told: Settings, home: str) -> str:
+    """The namespace of the ConfigMaps; `home` is the one that hpad counts as its own: that of its pod, or, outside of
+    one, of the kubeconfig's context."""
+    return told.store.namespace or (told.election.namespace if told.election.enabled else home)
 
 
 def pace(told: Settings) -> lasting.Pace:

@@ -17,7 +17,9 @@ from hpad.adapter import AdapterError
 from hpad.cli import doctor, main
 from hpad.cli.checkup import rights
 from hpad.cli.checkup.finding import Finding
+from hpad.control import histories
 from hpad.gather import registry
+from hpad.kube import config
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.model.serving import Serving
@@ -276,6 +278,43 @@ async def test_a_store_that_cannot_be_written(server: ApiServer, tmp_path: Path)
     store = settings.StoreSettings(kind="sqlite", path=tmp_path / "none" / "history.db")
     (finding,) = bad(await found(tmp_path, server.url, store=store))
     assert (finding.check, finding.level) == ("store", "error")
+
+
+@pytest.mark.parametrize(
+    ("context", "changes", "place"),
+    [
+        ({"namespace": "team-a"}, {}, "team-a"),
+        ({}, {}, "default"),
+        ({"namespace": "team-a"}, {"election": Election(enabled=True, namespace="infra")}, "infra"),
+        ({"namespace": "team-a"}, {"store": settings.StoreSettings(kind="cluster", namespace="kept")}, "kept"),
+    ],
+)
+async def test_the_namespace_of_the_config_maps_is_the_one_that_run_would_use(
+    server: ApiServer, tmp_path: Path, context: dict[str, str], changes: dict[str, Any], place: str
+) -> None:
+    server.denied = {("create", "configmaps")}
+    file = write_kubeconfig(tmp_path, server.url)
+    given = json.loads(file.read_text())
+    given["contexts"][0]["context"].update(context)
+    file.write_text(json.dumps(given))
+    told = settings.Settings(
+        kubeconfig=str(file),
+        **{"store": settings.StoreSettings(kind="cluster"), **changes},  # type: ignore[arg-type]
+    )
+    findings = await doctor.examine(lambda: told)
+    [stored] = [each.says for each in findings if each.check == "store"]
+    assert stored == f"histories are kept in ConfigMaps {told.store.name}-* of namespace {place} (see rights)"
+    [missing] = [each.says for each in findings if each.level == "warning" and "configmaps" in each.says]
+    assert missing.startswith(f"may not create configmaps in namespace {place}: ")
+    where = await asyncio.to_thread(config.load, told.kubeconfig, None)
+    assert histories.place(told, where.namespace) == place
+
+
+async def test_a_dry_run_keeps_nothing_in_the_cluster(server: ApiServer, tmp_path: Path) -> None:
+    store = settings.StoreSettings(kind="cluster")
+    findings = await found(tmp_path, server.url, store=store, dry_run=True)
+    [stored] = [each.says for each in findings if each.check == "store"]
+    assert stored == "a dry run keeps its histories in memory"
 
 
 def test_the_rights_follow_the_settings() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
+from hpad.control import histories
 from hpad.kube import competitors, errors, history
 from hpad.kube.client import Client
 from hpad.kube.review import Right, allowed
@@ -46,7 +47,7 @@ def needs(told: Settings, home: str, hpas: int = 0) -> list[Need]:
             without = "Leases of replicas that have gone stay"
             found.append(Need(Right("delete", group, "leases", namespace=place), NOTE, without))
     if told.store.kind == "cluster" and not told.dry_run:
-        place = told.store.namespace or (election.namespace if election.enabled else home)
+        place = histories.place(told, home)
         maps = history.CONFIG_MAPS.plural
         without = "what was recommended before a restart is forgotten by it"
         written, read = history.objects(told.store.name, hpas)
@@ -139,7 +140,8 @@ async def _confined(ask: _Asking, client: Client, told: Settings, missing: list[
     lacking = [need for need in missing if not need.right.namespace]
     if not lacking or any(need.right.namespace for need in missing):
         return ""
-    homes = (client.config.namespace, told.election.namespace if told.election.enabled else "", told.store.namespace)
+    stored = histories.place(told, client.config.namespace) if told.store.kind == "cluster" else ""
+    homes = (client.config.namespace, told.election.namespace if told.election.enabled else "", stored)
     for home in dict.fromkeys(filter(None, homes)):
         there = (need._replace(right=need.right._replace(namespace=home)) for need in lacking)
         if not any(await asyncio.gather(*map(ask.missing, there))):

@@ -5,18 +5,22 @@ import os
 from pathlib import Path
 
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, Finding
+from hpad.control import histories
 from hpad.settings import Settings
 
 
-async def check(told: Settings) -> list[Finding]:
-    """One finding."""
+async def check(told: Settings, home: str | None) -> list[Finding]:
+    """One finding. `home` is the namespace that hpad counts as its own; None where no cluster is known."""
     store = told.store
+    if told.dry_run:
+        return [Finding("store", OK, "a dry run keeps its histories in memory")]
     if store.kind == "sqlite" and store.path is not None:
         return [await asyncio.to_thread(_file, store.path)]
     if store.kind == "memory":
         says = "histories end with the process: a restart begins its stabilization windows anew"
         return [Finding("store", NOTE, says, "name a file, or the cluster, with --store")]
-    return [Finding("store", OK, "histories are kept in ConfigMaps of the cluster (see rights)")]
+    place = "the cluster" if home is None else f"namespace {histories.place(told, home)}"
+    return [Finding("store", OK, f"histories are kept in ConfigMaps {store.name}-* of {place} (see rights)")]
 
 
 def _file(path: Path) -> Finding:
