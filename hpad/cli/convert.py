@@ -34,6 +34,9 @@ examples:
                                           new/hpas/NAMESPACE.NAME.yaml for each HPA, and new/hpad.yaml
   hpad convert --out new rules.yaml       the configuration of prometheus-adapter, a file or its ConfigMap
 
+Files that --out finds with the same content stay as they are, so that a conversion can be repeated; where one has other
+content, nothing is written.
+
 Of a ScaledObject the triggers rabbitmq, prometheus, redis, redis-streams, metrics-api, cpu, memory and cron are carried
 over. What is lost or changed is named on standard error, with file, line, object and field. A paused ScaledObject
 becomes no HPA, which would scale at once. Passwords are never copied. Nothing is filled in but the CPU goal of 80 %

@@ -52,7 +52,10 @@ class Output:
 
 
 class Folder(Output):
-    """A folder: HPAs in `hpas/`, each in a file of its own, and the settings in hpad.yaml. No file is overwritten."""
+    """A folder: HPAs in `hpas/`, each in a file of its own, and the settings in hpad.yaml.
+
+    No file is overwritten that holds anything else than what would be written.
+    """
 
     def __init__(self, folder: Path, format: str) -> None:
         super().__init__(format)
@@ -74,13 +77,16 @@ class Folder(Output):
         return True
 
     def finish(self) -> bool:
-        there = [path for path in self._texts if path.exists()]
-        for path in there:
-            print(f"hpad: {path} is there already, so nothing is written: name another folder", file=sys.stderr)
-        if there:
-            return False
         try:
-            for path, text in self._texts.items():
+            missing = {path: text for path, text in self._texts.items() if not path.exists()}
+            there = self._texts.keys() - missing.keys()
+            changed = sorted(path for path in there if path.read_bytes() != self._texts[path].encode())
+            for path in changed:
+                says = "is there already with other content, so nothing is written: name another folder"
+                print(f"hpad: {path} {says}", file=sys.stderr)
+            if changed:
+                return False
+            for path, text in missing.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
         except OSError as error:

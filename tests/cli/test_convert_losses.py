@@ -155,6 +155,30 @@ def test_no_file_is_overwritten(convert: Convert, tmp_path: Path) -> None:
     assert not list((out / "hpas").iterdir())
 
 
+def test_a_conversion_can_be_repeated_and_gone_on_with(convert: Convert, tmp_path: Path) -> None:
+    out = tmp_path / "new"
+    options = ("--out", str(out), "--lossy")
+    assert convert(GOOD, HPA, options=options)[0] == 0
+    before = {path: path.read_text() for path in out.rglob("*.yaml")}
+    assert convert(GOOD, HPA, options=options)[0] == 0
+    unnamed = {**HPA, "metadata": {"name": "web"}}
+    assert convert(GOOD, HPA, unnamed, options=options)[0] == 0
+    after = {path: path.read_text() for path in out.rglob("*.yaml")}
+    assert after.keys() - before.keys() == {out / "hpas" / "default.web.yaml"}
+    assert {path: after[path] for path in before} == before
+
+    (out / "hpas" / "shop.web.yaml").write_text("edited\n")
+    (out / "hpas" / "default.web.yaml").unlink()
+    status, _, err = convert(GOOD, HPA, unnamed, options=options)
+    assert status == 1
+    assert [line for line in err if "is there already" in line] == [
+        f"hpad: {out / 'hpas' / 'shop.web.yaml'} is there already with other content, so nothing is written: "
+        "name another folder"
+    ]
+    assert (out / "hpas" / "shop.web.yaml").read_text() == "edited\n"
+    assert not (out / "hpas" / "default.web.yaml").exists()
+
+
 def test_two_hpas_of_one_name_cannot_be_in_one_file(convert: Convert, tmp_path: Path) -> None:
     status, _, err = convert(HPA, HPA, options=("--out", str(tmp_path / "new")))
     assert status == 1
