@@ -222,14 +222,16 @@ class Fate:
         self._life.bench.handover.changed()
 
     async def _hand_over(self) -> None:
-        """hpad stops cleanly, perhaps during a save, and another, which has been running, takes over.
+        """hpad stops cleanly, perhaps during a save, and another, which has been running for a while, takes over.
 
         It does so once all is saved; or earlier, where that takes longer than the Lease is valid.
         """
         old, new = self._life, Life(self.world, self._pace, leads=False)
         old.bench.source.subscribe(lambda key, before, now: None if now is None else new.bench.source.put(now))
         slow, self.world.shelf.slow = self.world.shelf.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
         await asyncio.sleep(self._dice.uniform(0, 2 * lives.PERIOD))
+        self.world.load = before
         lease = self._dice.choice([0.1, 5.0, 60.0])
         self._note("hand over", (self.world.shelf.slow, lease))
         stopping = asyncio.create_task(old.stop())
@@ -324,9 +326,12 @@ class Fate:
 
     async def _hand(self) -> None:
         """By hand, or by another controller; not the count of a write that failed, which would look as if it had been
-        carried out."""
+        carried out. A target that hpad took to zero may be started for a while."""
         count = 0 if self._sleeps and self._dice.random() < 0.5 else self._dice.randrange(1, 12)
         count += count == self.world.refused
+        if self.world.asleep and count == 0:
+            self.world.set(1)
+            await asyncio.sleep(self._dice.uniform(1, 2 * lives.PERIOD))
         self._note("by hand", count)
         self.world.set(count)
 

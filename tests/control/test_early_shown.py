@@ -17,9 +17,10 @@ from control.bench import hpa
 from control.lives import Life, World, Write
 
 from hpad.control import jumps, overlap, ownership, reconcile, resume
+from hpad.engine import examine
 from hpad.kube import errors
 from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.store import validity
+from hpad.store import lasting, validity
 
 MORE = range(1, 200)
 """Where a change moved what happens in a life: the seeds that are tried after the one that is known to show it."""
@@ -52,6 +53,21 @@ def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ownership.Permit, "writing", lambda self: contextlib.nullcontext())
 
 
+def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
+    """A target that hpad took to zero once counts as taken by it whatever other clients set since."""
+    patch.setattr(examine.View, "stale_zero", False)
+
+
+def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:
+    """A rescale whose status could not be written is never told of."""
+    patch.setattr(resume, "owed", lambda begun, status, scale, now: None)
+
+
+def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Another hpad that takes over goes by what it has read at its own start."""
+    patch.setattr(lasting.Lasting, "refresh", lambda self, keys=None: None)
+
+
 def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
     """HPAs compete once both have computed metrics."""
     patch.setattr(overlap.Overlap, "register", lambda self, found: None)
@@ -61,11 +77,14 @@ def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("switch_off", "seed"),
     [
-        (recalled_is_whole, 13),
-        (breaks_are_ignored, 13),
+        (recalled_is_whole, 21),
+        (breaks_are_ignored, 21),
         (clock_steps_are_ignored, 46),
         (edits_are_ignored, 7),
-        (specs_are_not_checked_again, 91),
+        (specs_are_not_checked_again, 51),
+        (zeros_of_others_are_hpads, 202),
+        (lost_statuses_stay_lost, 366),
+        (successors_read_nothing, 7),
         (rivals_are_found_late, 24),
     ],
 )
