@@ -166,6 +166,7 @@ async def test_what_is_sent_is_what_the_source_sends(pretender: Server, tmp_path
         (200, b'{"status":"success","data":{"result":[{"metric":5}]}}', {}, "not that of Prometheus"),
         (400, b'{"status":"error","errorType":"bad_data","error":"no such thing"}', {}, "answers 400: no such thing"),
         (200, b'"' + b"x" * 3000 + b'"', {}, "more than 2000 bytes (max_bytes)"),
+        (200, b"no gzip", {"Content-Encoding": "gzip"}, "answers in an encoding that it does not keep to"),
     ],
 )
 async def test_what_goes_wrong_is_said_as_by_the_source(

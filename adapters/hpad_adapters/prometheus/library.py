@@ -14,7 +14,7 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 from requests.adapters import HTTPAdapter
 
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, reason
 from hpad_adapters.prometheus.connection import Access, Connection, Head
 
 _CONNECT_SECONDS = 5.0
@@ -34,7 +34,7 @@ def asked(connection: Connection, access: Access, expression: str, span: tuple[d
             if begin == end:
                 return client.custom_query(expression, params={"time": f"{end.timestamp():.3f}", **limit})
             return client.custom_query_range(expression, begin, end, str(step), params=limit)
-    except requests.RequestException as error:
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:  # the latter from reading the body
         raise AdapterError(f"{connection.where} {_failure(error)}") from None
     except (PrometheusApiClientException, KeyError, TypeError, ValueError):
         raise AdapterError(f"{connection.where} answers JSON that is not that of Prometheus") from None
@@ -104,12 +104,14 @@ def _once() -> urllib3.Retry:
     return urllib3.Retry(0, redirect=False)
 
 
-def _failure(error: requests.RequestException) -> str:
+def _failure(error: requests.RequestException | urllib3.exceptions.HTTPError) -> str:
     """What happened, without the URL, which the library's own text repeats."""
     if isinstance(error, requests.exceptions.SSLError):
         return "has no TLS connection for us: is its certificate trusted (ca), and does it want one (cert)?"
-    if isinstance(error, requests.exceptions.Timeout):
+    if isinstance(error, requests.exceptions.Timeout | urllib3.exceptions.TimeoutError):
         return "did not answer in time"
-    if isinstance(error, requests.exceptions.ConnectionError):
+    if isinstance(error, urllib3.exceptions.DecodeError):
+        return "answers in an encoding that it does not keep to"
+    if isinstance(error, requests.exceptions.ConnectionError | urllib3.exceptions.ProtocolError):
         return "cannot be reached, or broke off its answer"
-    return f"cannot be asked ({type(error).__name__})"
+    return f"cannot be asked ({reason(error)})"
