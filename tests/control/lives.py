@@ -301,6 +301,8 @@ class Life:
                 raise errors.ApiError(409, "Conflict", "the object has been modified")
             if refused:
                 self.world.refused = scale.spec.replicas
+                if not api.refusals:
+                    raise errors.ApiError(404, "NotFound", "the target is not there")
             else:
                 self.world.wrote(ref.name, scale.spec.replicas)
             answer: Scale = await write(namespace, ref, scale)
