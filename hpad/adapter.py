@@ -51,16 +51,22 @@ from typing import Any, ClassVar, Protocol
 import aiohttp
 import msgspec
 
-from hpad.clock import Clock
-from hpad.model.duration import parse as parse_duration
-from hpad.model.hints import meant
-from hpad.model.hpa import CrossVersionObjectReference
-from hpad.model.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetrics, PodMetricsList
-from hpad.model.narrow import custom_pod_sample, external_sample, fetch_failed, object_sample, pod_sample
-from hpad.model.quantity import Quantity, QuantityError, parse_milli
-from hpad.model.quoting import shown
-from hpad.model.reason import reason
-from hpad.model.sample import (
+from hpad.api.duration import parse as parse_duration
+from hpad.api.hpa import CrossVersionObjectReference
+from hpad.api.metrics import (
+    ExternalMetricValueList,
+    MetricValue,
+    MetricValueList,
+    PodMetrics,
+    PodMetricsList,
+    custom_pod_sample,
+    external_sample,
+    fetch_failed,
+    object_sample,
+    pod_sample,
+)
+from hpad.api.quantity import Quantity, QuantityError, parse_milli
+from hpad.api.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
     OBJECT,
@@ -76,7 +82,9 @@ from hpad.model.sample import (
     Query,
     Sample,
 )
-from hpad.model.selector import Operator, Requirement, Selector
+from hpad.api.selector import Operator, Requirement, Selector
+from hpad.api.text import meant, reason, shown
+from hpad.clock import Clock
 
 Answer = Sample | AdapterError
 

@@ -29,8 +29,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
+from hpad.api import quantity, selector
 from hpad.clock import Clock
-from hpad.model import quantity, selector
 from hpad.telemetry import Telemetry
 
 T = TypeVar("T")

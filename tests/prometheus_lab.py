@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from hpad.adapter import AdapterError
+from hpad.api import selector
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
-from hpad.model import selector
 
 NOW = int(time.time())
 STEP = 15

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hpad.model import duration
+from hpad.api import duration
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from prometheus_client import parser
 
+from hpad.api.metadata import Key
 from hpad.gather.report import Report
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 PREFIX = "horizontal_pod_autoscaler_controller_"

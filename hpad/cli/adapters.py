@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from hpad.adapter import Adapter, AdapterError
+from hpad.api.sample import SOURCE_TYPES
 from hpad.cli.failure import Failure
 from hpad.gather import registry
-from hpad.model.sample import SOURCE_TYPES
 
 _EPILOG = """\
 examples:

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
+from hpad.api import hpa as api
+from hpad.api.conversion import v1
+from hpad.api.fields import INVALID, FieldError, invalid, required
 from hpad.cli import inputs
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import placeholder
-from hpad.model import hpa as api
 from hpad.model import intent, terms
-from hpad.model.conversion import v1
-from hpad.model.fields import INVALID, FieldError, invalid, required
 
 _EPILOG = """\
 examples:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hpad import process
+from hpad.api.text import shown
 from hpad.cli import inputs
 from hpad.cli.failure import Failure
 from hpad.manifests.documents import Document
-from hpad.model.quoting import shown
 
 DESCRIPTION = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and

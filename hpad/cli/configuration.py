@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from hpad import settings
+from hpad.api.fields import INVALID, FieldError
 from hpad.gather import registry
 from hpad.manifests.documents import Document
-from hpad.model.fields import INVALID, FieldError
 
 _FROM_A_FILE = "configuration is checked from a file, not from standard input"
 

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hpad.api import conversion, defaults
+from hpad.api import hpa as api
+from hpad.api.fields import FieldError
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import inputs, written
 from hpad.manifests import adapter_rules, hpas
 from hpad.manifests.documents import Document
@@ -14,10 +18,6 @@ from hpad.manifests.keda import configuration, others, scaledobject
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Note
 from hpad.manifests.keda.scaledobject import Converted
-from hpad.model import conversion, defaults
-from hpad.model import hpa as api
-from hpad.model.fields import FieldError
-from hpad.model.hpa import HorizontalPodAutoscaler
 
 LOSSY: int = 3
 """The exit status where something is lost."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hpad import process
+from hpad.api.text import shown
 from hpad.cli import plain
 from hpad.cli.failure import Failure
 from hpad.lab.demo.pace import LEAST, USUAL
-from hpad.model.quoting import shown
 
 DESCRIPTION = """\
 Starts an API server, hpad, and a few real programs on this machine, and shows hpad scaling them:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from hpad.api import amounts
 from hpad.lab.demo.chart import EIGHTHS
-from hpad.model import amounts
 
 ROWS: Final = 8
 MARGIN: Final = 10

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 from hpad import clock as clocks
 from hpad import settings
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, parse_duration
+from hpad.api import amounts
+from hpad.api.text import shown
 from hpad.cli import graph, probe, question, terminal
 from hpad.cli.failure import Failure
 from hpad.gather import contexts, direct, fanout, registry
-from hpad.model import amounts
-from hpad.model.quoting import shown
 
 DESCRIPTION: Final = """\
 Show what a metric was, as its source would have answered an HPA: the same query, over a span of time. Sources of the

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-from hpad.model.harmless import harmless_lines
+from hpad.api.text import harmless_lines
 
 
 class Plain:

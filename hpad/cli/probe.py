@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from hpad import clock as clocks
 from hpad import settings
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, Quantity
+from hpad.api.metadata import Key
 from hpad.cli import question, terminal
 from hpad.gather import contexts, direct, fanout, limits
-from hpad.model.key import Key
 
 _UNANSWERED = "keeps its replicas, unless another metric asks for more or a fallback applies"
 

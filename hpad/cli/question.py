@@ -6,21 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpad import settings
-from hpad.adapter import (
-    EXTERNAL,
-    OBJECT,
-    SOURCE_TYPES,
-    AdapterError,
-    Asker,
-    CrossVersionObjectReference,
-    Query,
-)
+from hpad.adapter import EXTERNAL, OBJECT, SOURCE_TYPES, AdapterError, Asker, CrossVersionObjectReference, Query
+from hpad.api import selector
+from hpad.api import text as hints
+from hpad.api.text import shown
 from hpad.cli.failure import Failure
 from hpad.clock import Clock
 from hpad.gather import contexts, fanout, plan, registry
 from hpad.kube import client, cluster, config
-from hpad.model import hints, selector
-from hpad.model.quoting import shown
 
 
 class Question(NamedTuple):

@@ -7,9 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from hpad import settings
+from hpad.api import duration
+from hpad.api.sample import SOURCE_TYPES
 from hpad.cli import adapter_schema, meanings
-from hpad.model import duration, election
-from hpad.model.sample import SOURCE_TYPES
+from hpad.model import election
 from hpad.model.tunables import Gates
 from hpad.settings import shape
 

@@ -11,8 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from hpad.api.text import shown
 from hpad.cli.failure import Failure
-from hpad.model.quoting import shown
 
 _SECONDS = 5.0
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")

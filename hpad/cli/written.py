@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from hpad.api.fields import INVALID, FieldError
 from hpad.cli import configuration, plain
 from hpad.manifests import documents
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.found import Source
-from hpad.model.fields import INVALID, FieldError
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
 SETTINGS: Final = "hpad.yaml"

@@ -1,11 +1,11 @@
 """Writing the target's replica count, through its scale subresource."""
 
+from hpad.api.hpa import Scale
 from hpad.clock import Clock
 from hpad.control import ownership
 from hpad.control.world import World
 from hpad.engine import settle
 from hpad.kube import errors
-from hpad.model.target import Scale
 
 ATTEMPTS = 5
 _PAUSE_SECONDS = 0.01

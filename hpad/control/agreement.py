@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.control import leader, shards
 from hpad.control.handover import Handover
 from hpad.kube import client, lease, members, recorder
 from hpad.model.election import Election
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 _FLUSH_SECONDS = 2.0

@@ -8,10 +8,10 @@ an HPA that never did claims nothing.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from hpad.model.hpa import CrossVersionObjectReference
-from hpad.model.key import Key
-from hpad.model.pod import Pod
-from hpad.model.selector import Operator, Selector
+from hpad.api.hpa import CrossVersionObjectReference
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
+from hpad.api.selector import Operator, Selector
 
 _Handle = tuple[str, str, str]
 

@@ -2,9 +2,9 @@
 
 import structlog
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.control.world import World
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 from hpad.model.writers import HPA, STATUS, Competitor, Withheld, yielded
 from hpad.telemetry import Telemetry
 

@@ -9,6 +9,8 @@ from enum import Enum, auto
 
 import structlog
 
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.control.observe import Observer
 from hpad.control.overdue import Overdue
@@ -21,8 +23,6 @@ from hpad.control.world import HpaSource
 from hpad.gather import limits
 from hpad.kube import limiter
 from hpad.logs.episode import Episodes
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 _DEADLINE = 0.95

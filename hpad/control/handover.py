@@ -16,11 +16,11 @@ from typing import Final
 
 import structlog
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.control.controller import Controller
 from hpad.control.world import HpaSource
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 from hpad.store.memory import Store
 from hpad.telemetry import Telemetry
 

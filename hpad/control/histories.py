@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.kube import client, history
-from hpad.model.key import Key
 from hpad.settings import Settings
 from hpad.store import lasting, memory, sqlite
 from hpad.telemetry import Telemetry

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.control.bulletin import Bulletin
 from hpad.control.mandate import Mandate
 from hpad.kube import errors, lease
 from hpad.model.election import JITTER, Election
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 LATE = "the Lease was not renewed in time"

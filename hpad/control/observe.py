@@ -7,12 +7,12 @@ rhythm over whatever happens in between.
 import zlib
 from collections.abc import Callable
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.control import ownership, planned, rhythm
 from hpad.control.workqueue import DelayingQueue
 from hpad.control.world import HpaSource
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 
 _AT_ONCE = 1e-3
 """Seconds by which a timer may fire early: uvloop rounds to whole milliseconds. Such a turn is the planned one; were it

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from hpad.model.key import Key
+from hpad.api.metadata import Key
 
 NAMED: Final = 5
 

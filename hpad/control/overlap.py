@@ -18,14 +18,13 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from hpad.api import selector
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
 from hpad.control.claims import Claims, Targets
 from hpad.control.world import World
 from hpad.kube import errors
-from hpad.model import selector
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
-from hpad.model.key import Key
-from hpad.model.pod import Pod
-from hpad.model.target import Scale
 
 _AT_ONCE: Final = 8
 """Scales that one turn reads at a time."""

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.kube import client
 from hpad.model import terms
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 
 Current = Callable[[], HorizontalPodAutoscaler | None]
 """The HPA as it is known at this moment, None: it is gone. Must cost nothing."""

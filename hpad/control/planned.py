@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, boot
 from hpad.control.slots import Slot
-from hpad.model.key import Key
 from hpad.store import validity
 from hpad.store.memory import Store, judged
 from hpad.store.validity import Validity

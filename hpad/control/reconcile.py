@@ -7,6 +7,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, Asker, Query, Sample
 from hpad.clock import Clock, Moment
 from hpad.control import act, competing, jumps, narrate, ownership, planned, relief, resume
 from hpad.control.claims import Claims
@@ -17,11 +21,6 @@ from hpad.engine import decide, examine, settle
 from hpad.kube import errors
 from hpad.logs.episode import Episode
 from hpad.model import events
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
-from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, Asker, Query, Sample
-from hpad.model.target import Scale
 from hpad.model.tunables import Tunables
 from hpad.model.writers import DRY_RUN, Withheld
 from hpad.store import scenario

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.sample import Query
 from hpad.model import intent, terms
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.sample import Query
 
 Fallbacks = Callable[[Query], terms.Fallback | None]
 """What the configuration says of the source of a query."""

@@ -27,10 +27,9 @@ from itertools import repeat
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
 from hpad.engine.examine import View
 from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.target import Scale
 from hpad.store.memory import Begun, Memory
 from hpad.store.validity import SKEW
 

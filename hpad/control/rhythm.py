@@ -9,9 +9,9 @@ clock what was done a period ago would count every other time, with growth takin
 from datetime import datetime, timedelta
 from typing import Final
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.control import jumps
-from hpad.model.key import Key
 
 _BEYOND: Final = datetime.resolution
 """So much later than whole periods after another is a turn: windows still count what is as old as they are long."""

@@ -41,6 +41,7 @@ from typing import Final
 
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.control.bulletin import Bulletin
 from hpad.control.mandate import Mandate
@@ -48,7 +49,6 @@ from hpad.control.share import Share
 from hpad.kube import errors, lease
 from hpad.kube.members import Member, Members
 from hpad.model.election import Election
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 IDENTITY: Final = "hpad-shards-1"

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from hpad.api.metadata import Key
 from hpad.model import rendezvous
-from hpad.model.key import Key
 
 Roster = frozenset[str]
 _MOST = 1 << 16

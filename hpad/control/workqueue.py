@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.model.key import Key
 
 _SHARE = 4
 """Of so many turns under overload one is not for those in a hurry, so that nobody waits for ever."""

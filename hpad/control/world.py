@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, Asker, Query, Sample
+from hpad.api.selector import Selector
 from hpad.model.events import Event
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
-from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, Asker, Query, Sample
-from hpad.model.selector import Selector
-from hpad.model.target import Scale
 from hpad.model.writers import Competitor
 
 Change = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]

@@ -5,13 +5,13 @@ from typing import Final
 
 import msgspec
 
+from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import explain
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, View, examine
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.qualify import qualify
 from hpad.engine.recommend import Recommended, recommend
 from hpad.engine.restrain import Restrained, restrain
-from hpad.model.sample import AdapterError, Query, Sample
 from hpad.model.trace import Step, Trace
 
 _BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"

@@ -6,16 +6,16 @@ from typing import Final
 
 import msgspec
 
-from hpad.model import conditions, selector
+from hpad.api import selector
+from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, Query
+from hpad.api.selector import Selector, SelectorError
+from hpad.model import conditions
 from hpad.model import intent as intents
 from hpad.model.goal import Goal
 from hpad.model.history import History
-from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.model.intent import Intent
-from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, Query
-from hpad.model.selector import Selector, SelectorError
-from hpad.model.target import Scale
 from hpad.model.terms import Terms
 from hpad.model.tunables import Tunables
 from hpad.model.writers import Competitor

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
+from hpad.api import amounts
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Recommended
 from hpad.engine.restrain import Restrained
-from hpad.model import amounts
 from hpad.model.goal import AVERAGE_VALUE, UTILIZATION
 
 METRIC: Final = "metric"

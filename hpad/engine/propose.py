@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import msgspec
 
+from hpad.api import amounts
+from hpad.api.quantity import MAX_INT32, ceil_int32, quotient
+from hpad.api.sample import AdapterError, Sample
 from hpad.engine.examine import View
 from hpad.engine.measure import Unmeasurable, Usage, measure
-from hpad.model import amounts
-from hpad.model.fixedwidth import MAX_INT32, ceil_int32, quotient
 from hpad.model.goal import AVERAGE_VALUE, UTILIZATION, VALUE, Goal
-from hpad.model.sample import AdapterError, Sample
 from hpad.model.tunables import Gates
 
 

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from hpad.api import duration
+from hpad.api.sample import EXTERNAL, OBJECT
 from hpad.engine.examine import View
 from hpad.engine.propose import Proposal
-from hpad.model import duration
 from hpad.model.history import NEVER_HEARD, Heard
-from hpad.model.sample import EXTERNAL, OBJECT
 from hpad.model.terms import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
 
 

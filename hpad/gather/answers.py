@@ -23,7 +23,7 @@ from hpad.adapter import (
     PodValue,
     Query,
 )
-from hpad.model.quoting import shown
+from hpad.api.text import shown
 
 _SAMPLE_OF: Mapping[str, type[PodSample] | type[ObjectSample] | type[ExternalSample]] = {
     RESOURCE: PodSample,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from hpad.api.text import shown
 from hpad.gather import confidential
-from hpad.model.quoting import shown
 from hpad.settings import values as settings
 
 _PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")

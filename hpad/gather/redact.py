@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpad.api.text import harmless
 from hpad.gather import confidential
-from hpad.model.harmless import harmless
 
 _USER_INFO = re.compile(r"//[^/@\s'\"]*@")
 _SHORTEST = 4

@@ -15,8 +15,8 @@ import msgspec
 
 from hpad import settings
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Context
+from hpad.api.text import reason
 from hpad.gather import flaws, raised
-from hpad.model.reason import reason
 
 GROUP = "hpad.adapters"
 

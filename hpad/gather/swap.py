@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from hpad.adapter import AdapterError, Answer, Asker, Query
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.gather import report
 from hpad.gather.fanout import Gatherer
-from hpad.model.key import Key
 from hpad.model.terms import Fallback
 
 

@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.kube.client import Client
 from hpad.kube.feed import Feed, Kind, later
 from hpad.kube.watch import Pace
-from hpad.model.key import Key
 
 __all__ = ["Cache", "Callback", "Kind"]
 

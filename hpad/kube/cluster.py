@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from hpad.api import duration
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.metadata import Key
+from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.kube import errors, managed, paths, recorder, scale
 from hpad.kube import status as hpa_status
@@ -16,11 +20,6 @@ from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, place
 from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
 from hpad.kube.watch import Pace
-from hpad.model import duration
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
-from hpad.model.sample import AdapterError
-from hpad.model.target import Scale
 from hpad.model.writers import Competitor
 
 

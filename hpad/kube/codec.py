@@ -10,13 +10,14 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from hpad.api import hpa as hpas
+from hpad.api import pod as pods
+from hpad.api import quantity
+from hpad.api import selector as selector_module
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.api.pod import ContainerRequests, Pod
 from hpad.kube import errors, managed
-from hpad.model import hpa as hpas
-from hpad.model import pod as pods
-from hpad.model import quantity, selector
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
-from hpad.model.pod import ContainerRequests, Pod
 
 T = TypeVar("T")
 _EMPTY = msgspec.Raw(b"{}")
@@ -155,7 +156,7 @@ _TARGET = msgspec.json.Decoder(_Target)
 _HPA = msgspec.json.Decoder(HorizontalPodAutoscaler, dec_hook=hpas.dec_hook)
 _TEXTS = msgspec.json.Decoder(dict[str, str] | None)
 _AMOUNTS = msgspec.json.Decoder(dict[str, str | int | float] | None)
-_SELECTOR = msgspec.json.Decoder(selector.LabelSelector | None)
+_SELECTOR = msgspec.json.Decoder(selector_module.LabelSelector | None)
 
 
 def page(body: bytes) -> Page:
@@ -291,9 +292,9 @@ def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests
 @functools.lru_cache(maxsize=_LATELY)
 def _selector_text(raw: bytes) -> str:
     """The text of a label selector, as the scale subresource gives it."""
-    return str(selector.from_object(_SELECTOR.decode(raw)))
+    return str(selector_module.from_object(_SELECTOR.decode(raw)))
 
 
 @functools.lru_cache(maxsize=_LATELY)
 def _map_text(raw: bytes) -> str:
-    return str(selector.from_object(selector.LabelSelector(match_labels=_TEXTS.decode(raw) or {})))
+    return str(selector_module.from_object(selector_module.LabelSelector(match_labels=_TEXTS.decode(raw) or {})))

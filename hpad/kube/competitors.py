@@ -6,17 +6,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api import selector
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
+from hpad.api.metadata import Key
+from hpad.api.selector import Selector
 from hpad.clock import Clock
 from hpad.kube import codec, managed, paths, scale
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.codec import Target
 from hpad.kube.watch import Pace
-from hpad.model import selector
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
-from hpad.model.key import Key
-from hpad.model.selector import Selector
-from hpad.model.target import Scale
 from hpad.model.writers import HPA, SCALE, STATUS, UNNAMED, Competitor
 
 RECENT: Final = 300.0

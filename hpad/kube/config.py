@@ -20,10 +20,10 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from hpad.api.text import shown
 from hpad.clock import SystemClock
 from hpad.kube import oidc, plugin
 from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
-from hpad.model.quoting import shown
 
 __all__ = ["ClusterConfig", "ConfigError", "load"]
 

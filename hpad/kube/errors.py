@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from hpad.model.reason import reason
+from hpad.api.text import reason
 
 CERTIFICATE = "Certificate"
 CUT = "Cut"

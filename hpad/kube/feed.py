@@ -12,11 +12,11 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.kube import codec, errors, paths, watch
 from hpad.kube.client import Client
 from hpad.kube.watch import Pace
 from hpad.logs.episode import Episodes
-from hpad.model.key import Key
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -26,9 +26,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.kube import errors, paths
 from hpad.kube.client import Client
-from hpad.model.key import Key
 
 CONFIG_MAPS: Final = paths.Resource("", "v1", "configmaps", "ConfigMap")
 HPAS: Final = 64

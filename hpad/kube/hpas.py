@@ -2,10 +2,10 @@
 
 import msgspec
 
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec
+from hpad.api.metadata import Key
 from hpad.kube.cache import Cache
-from hpad.model import hpa as hpas
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec
-from hpad.model.key import Key
 
 _ENCODER = msgspec.json.Encoder(enc_hook=hpas.enc_hook)
 

@@ -22,13 +22,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import Moment
 from hpad.kube import errors, lease
 from hpad.kube.client import Client
 from hpad.kube.lease import Object
 from hpad.kube.recorder import Recorder
 from hpad.model.election import Election
-from hpad.model.key import Key
 
 LABEL: Final = "hpad.io/member-of"
 ROSTER: Final = "hpad.io/roster"

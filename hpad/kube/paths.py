@@ -3,7 +3,7 @@
 from typing import NamedTuple
 from urllib.parse import quote
 
-from hpad.model.key import Key
+from hpad.api.metadata import Key
 
 
 class Resource(NamedTuple):

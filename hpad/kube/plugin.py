@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.api.text import shown
 from hpad.kube.credentials import ConfigError
-from hpad.model.quoting import shown
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXTENSION = "client.authentication.k8s.io/exec"

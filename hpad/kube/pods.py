@@ -5,13 +5,13 @@ from typing import TypeVar
 
 import msgspec
 
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
+from hpad.api.selector import Operator, Requirement, Selector
 from hpad.kube import codec, paths
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.watch import Pace
-from hpad.model.key import Key
-from hpad.model.pod import Pod
-from hpad.model.selector import Operator, Requirement, Selector
 
 POD = Kind(paths.PODS, codec.pod)
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # a bucket for each pod would be all cost and no use

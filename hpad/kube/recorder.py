@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.kube import correlate, errors, paths
 from hpad.kube.client import Client
 from hpad.logs.episode import Episode, Episodes
 from hpad.model.events import Event
-from hpad.model.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
-from hpad.model.key import Key
 
 COMPONENT = "horizontal-pod-autoscaler"
 _QUEUED = 1000

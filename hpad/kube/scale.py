@@ -5,14 +5,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from hpad.api import selector
+from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
+from hpad.api.metadata import Key
 from hpad.kube import codec, discovery, errors, managed, paths
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.codec import Target
-from hpad.model import selector
-from hpad.model.hpa import CrossVersionObjectReference
-from hpad.model.key import Key
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 
 
 def _version(target: Target) -> str:

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.kube import codec, errors, managed, paths
 from hpad.kube.client import Client
-from hpad.model import hpa as hpas
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
 
 _FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(HorizontalPodAutoscalerStatus))
 _HEAD = {"apiVersion": f"{paths.HPAS.group}/{paths.HPAS.version}", "kind": paths.HPAS.kind}

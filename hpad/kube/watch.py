@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hpad.api.text import shown
 from hpad.kube import errors
 from hpad.kube.client import Client
-from hpad.model.quoting import shown
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"

@@ -13,10 +13,9 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
+from hpad.api.text import harmless, harmless_lines, shown
 from hpad.logs import foreign, sources
 from hpad.logs.writer import Writer
-from hpad.model.harmless import harmless, harmless_lines
-from hpad.model.quoting import shown
 
 _STANDARD_ERROR = 2
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

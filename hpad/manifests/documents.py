@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import yaml
 
+from hpad.api.fields import INVALID, FieldError, duplicate
 from hpad.manifests import budget, yamlish
-from hpad.model.fields import INVALID, FieldError, duplicate
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 LISTS: Final = ("List", "HorizontalPodAutoscalerList", "ScaledObjectList")

@@ -20,13 +20,13 @@ from typing import Final
 import msgspec
 import structlog
 
+from hpad.api import hpa as api
+from hpad.api.fields import DUPLICATE, INVALID, FieldError, required
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.manifests import documents, hpas
 from hpad.manifests.hpas import Loaded
-from hpad.model import hpa as api
-from hpad.model.fields import DUPLICATE, INVALID, FieldError, required
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
 
 Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
 """Told of each change: key, the HPA before (None: new), the HPA after (None: gone). Must neither raise nor wait."""

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.api import decode, defaults, validation
+from hpad.api import hpa as api
+from hpad.api.fields import FieldError, type_invalid
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.manifests.documents import Document
-from hpad.model import decode, defaults, validation
-from hpad.model import hpa as api
-from hpad.model.fields import FieldError, type_invalid
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 
 DEFAULT_NAMESPACE: Final = "default"
 

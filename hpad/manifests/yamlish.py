@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import yaml
 
+from hpad.api.fields import FieldError, duplicate
 from hpad.manifests import budget
-from hpad.model.fields import FieldError, duplicate
 
 _TAG: Final = "tag:yaml.org,2002:"
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")

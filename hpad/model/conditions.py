@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from hpad.model.hpa import HorizontalPodAutoscalerCondition as Condition
+from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"

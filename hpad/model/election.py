@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import msgspec
 
-from hpad.model import duration
-from hpad.model.quoting import shown
+from hpad.api import duration
+from hpad.api.text import shown
 
 JITTER = 1.2
 """Candidates wait one to 1 + JITTER retry periods between two tries (client-go: JitterFactor)."""

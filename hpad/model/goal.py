@@ -7,10 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.model import selector as selectors
-from hpad.model.amounts import Unit
-from hpad.model.fixedwidth import MAX_INT64
-from hpad.model.hpa import (
+from hpad.api import selector as selectors
+from hpad.api.amounts import Unit
+from hpad.api.hpa import (
     ContainerResourceMetricSource,
     ExternalMetricSource,
     MetricSpec,
@@ -19,10 +18,10 @@ from hpad.model.hpa import (
     PodsMetricSource,
     ResourceMetricSource,
 )
-from hpad.model.quantity import Format, Quantity
-from hpad.model.quoting import shown
-from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
-from hpad.model.selector import LabelSelector, Selector, SelectorError
+from hpad.api.quantity import MAX_INT64, Format, Quantity
+from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
+from hpad.api.selector import LabelSelector, Selector, SelectorError
+from hpad.api.text import shown
 
 UTILIZATION: Final = "Utilization"
 VALUE: Final = "Value"

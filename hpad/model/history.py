@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hpad.model.moment import Moment
+from hpad.api.metadata import Moment
 
 
 class Recommendation(msgspec.Struct, frozen=True, gc=False):

@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.api.sample import EXTERNAL, OBJECT
 from hpad.model import goal, rules
 from hpad.model.goal import Goal
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 from hpad.model.rules import Behavior
-from hpad.model.sample import EXTERNAL, OBJECT
 
 _HELD: Final = "intent"
 

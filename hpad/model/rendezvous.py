@@ -7,7 +7,7 @@ between two others. The numbers are part of what members agree on: other numbers
 import hashlib
 from collections.abc import Iterable
 
-from hpad.model.key import Key
+from hpad.api.metadata import Key
 
 
 def first(key: Key, members: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.model.hpa import HorizontalPodAutoscalerBehavior, HPAScalingPolicy, HPAScalingRules
+from hpad.api.hpa import HorizontalPodAutoscalerBehavior, HPAScalingPolicy, HPAScalingRules
 
 MAX_CHANGE: Final = "Max"
 MIN_CHANGE: Final = "Min"

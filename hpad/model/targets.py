@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from hpad.model.hpa import HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus
-from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
+from hpad.api.hpa import HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus
+from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
 
 SHOWN: Final = 2
 """How many metrics kubectl shows before it only counts them."""

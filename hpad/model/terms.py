@@ -29,9 +29,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from hpad.model import duration
-from hpad.model.quantity import QuantityError, parse_milli
-from hpad.model.quoting import shown
+from hpad.api import duration
+from hpad.api.quantity import QuantityError, parse_milli
+from hpad.api.text import shown
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from hpad.model import hpa as hpas
+from hpad.api import hpa as hpas
 from hpad.store.memory import Store
 
 

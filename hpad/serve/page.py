@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from hpad import __version__
+from hpad.api.text import harmless
 from hpad.model.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALSE, SCALING_ACTIVE
-from hpad.model.harmless import harmless
 
 _STYLE = """
 :root {

@@ -14,8 +14,8 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from hpad.api.text import harmless, harmless_json
 from hpad.clock import Clock, SystemClock
-from hpad.model.harmless import harmless, harmless_json
 from hpad.model.serving import Serving
 from hpad.serve import guard, hosts, hpas, limits, page, seats, tls, tokens
 from hpad.serve.errors import ServeError as ServeError

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import yaml
 
+from hpad.api.sample import EXTERNAL
+from hpad.api.text import shown
 from hpad.model.election import Election, problems
-from hpad.model.quoting import shown
-from hpad.model.sample import EXTERNAL
 from hpad.model.serving import Serving
 from hpad.model.serving import problems as serving_problems
 from hpad.model.tunables import Gates, Tunables

@@ -4,20 +4,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from hpad.api.sample import SOURCE_TYPES
+from hpad.api.text import shown
 from hpad.model import terms
-from hpad.model.quoting import shown
-from hpad.model.sample import SOURCE_TYPES
 from hpad.settings import values
-from hpad.settings.shape import (
-    COMPETING,
-    LOG_FORMATS,
-    LOG_LEVELS,
-    STORES,
-    Match,
-    Route,
-    SourceLimits,
-    SourceSettings,
-)
+from hpad.settings.shape import COMPETING, LOG_FORMATS, LOG_LEVELS, STORES, Match, Route, SourceLimits, SourceSettings
 
 
 def match(value: Any) -> Match:

@@ -9,12 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hpad.model import duration as durations
-from hpad.model import selector as selectors
+from hpad.api import duration as durations
+from hpad.api import selector as selectors
+from hpad.api.names import label_faults, subdomain_faults
+from hpad.api.quantity import Quantity, QuantityError
+from hpad.api.text import shown
 from hpad.model.election import LEASES
-from hpad.model.names import label_faults, subdomain_faults
-from hpad.model.quantity import Quantity, QuantityError
-from hpad.model.quoting import shown
 from hpad.model.tunables import Gates
 
 _T = TypeVar("_T")

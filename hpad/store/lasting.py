@@ -25,8 +25,8 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
-from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memories import Memories
 from hpad.store.memory import NOTHING, Memory, judged

@@ -6,8 +6,8 @@ back is given the memory anew, at the cost of reading a record: what a restart w
 
 from collections.abc import Iterator
 
+from hpad.api.metadata import Key
 from hpad.clock import Moment
-from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memory import Memory, doubted, recalled, sealed
 

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.clock import Moment
 from hpad.model.history import EMPTY, History, Rescale
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
 from hpad.store.validity import Validity
 
 

@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from hpad.model import hpa as hpas
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.model.history import Heard, History, Recommendation, Rescale
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
 from hpad.store.memory import Begun, Memory
 from hpad.store.validity import Validity
 

@@ -23,11 +23,11 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
+from hpad.api.hpa import HorizontalPodAutoscalerSpec
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.logs.episode import Episode
 from hpad.model.history import History
-from hpad.model.hpa import HorizontalPodAutoscalerSpec
-from hpad.model.key import Key
 from hpad.store import rotation, scenario
 
 _LONGEST = 5760

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hpad.api import hpa as hpas
+from hpad.api.metadata import ObjectMeta
+from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import examine, settle
-from hpad.model import hpa as hpas
 from hpad.model import snapshot
-from hpad.model.meta import ObjectMeta
-from hpad.model.sample import AdapterError, Query, Sample
 
 _CONFLICT = "conflict"
 

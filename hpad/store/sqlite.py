@@ -22,8 +22,8 @@ from typing import Final, TypeVar
 
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.model.key import Key
 from hpad.store.memory import StoreError
 
 FILE: Final = "history.db"

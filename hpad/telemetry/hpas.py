@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import registry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from hpad.api.metadata import Key
 from hpad.model.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
-from hpad.model.key import Key
 from hpad.telemetry.series import ORIGINAL, Series
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client import registry
 from prometheus_client.core import Metric, SummaryMetricFamily
 
-from hpad.model.sample import SOURCE_TYPES
+from hpad.api.sample import SOURCE_TYPES
 from hpad.telemetry.series import ORIGINAL, Series
 
 ACTIONS: Final = ("scale_down", "scale_up", "none")

@@ -1,15 +1,7 @@
 """Queries as an HPA's metrics ask them. Selectors are written as text: "queue=worker_tasks,tier in (a,b)"."""
 
-from hpad.adapter import (
-    CONTAINER_RESOURCE,
-    EXTERNAL,
-    OBJECT,
-    PODS,
-    RESOURCE,
-    CrossVersionObjectReference,
-    Query,
-)
-from hpad.model import selector as selectors
+from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, CrossVersionObjectReference, Query
+from hpad.api import selector as selectors
 
 
 def resource(name: str, pods: str, *, namespace: str = "default") -> Query:

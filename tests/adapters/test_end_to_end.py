@@ -5,10 +5,10 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings
 from hpad.adapter import AdapterError, ExternalSample, Query
+from hpad.api import selector
+from hpad.api.metadata import Key
 from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
-from hpad.model import selector
-from hpad.model.key import Key
 
 
 @pytest.mark.rabbitmq

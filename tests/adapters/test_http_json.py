@@ -11,8 +11,8 @@ from aiohttp import web
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.api.selector import Operator, Requirement, Selector
 from hpad.lab.servers import ports
-from hpad.model.selector import Operator, Requirement, Selector
 from hpad_adapters.http_json import HttpJson
 
 DOCUMENT = {

@@ -12,8 +12,8 @@ import structlog
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Asker, Context, ExternalSample, ObjectSample, PodSample, Query
+from hpad.api.selector import Operator, Requirement, Selector
 from hpad.lab.servers.prometheus import PrometheusServer
-from hpad.model.selector import Operator, Requirement, Selector
 from hpad_adapters.prometheus import Prometheus
 
 pytestmark = pytest.mark.prometheus

@@ -8,9 +8,9 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError
+from hpad.api.metadata import Key
 from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
-from hpad.model.key import Key
 from hpad_adapters.prometheus import Prometheus
 
 RULES = {"rules": [{"seriesQuery": "x"}], "resourceRules": {"cpu": {"containerQuery": "sum(x)"}}}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpad.adapter import AdapterError
-from hpad.model import selector
+from hpad.api import selector
 from hpad_adapters.prometheus import fusion, naming, promql, recipes, template
 
 VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"})

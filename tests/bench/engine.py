@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from hpad.api import hpa as hpas
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.pod import ContainerRequests, Pod
+from hpad.api.sample import PodSample, PodValue
 from hpad.engine import decide, examine, settle
-from hpad.model import hpa as hpas
 from hpad.model.history import History
-from hpad.model.pod import ContainerRequests, Pod
-from hpad.model.sample import PodSample, PodValue
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Tunables
 
 SHORT = "--short" in sys.argv[1:]

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
 from hpad.kube import client as clients
 from hpad.kube import codec, paths, status
 from hpad.kube.credentials import ClusterConfig
 from hpad.kube.pods import PodCache
 from hpad.lab.cluster import Cluster
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
 
 SHORT = "--short" in sys.argv[1:]
 PODS, EACH, PAGE = 1_000 if SHORT else 50_000, 5, 500

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.kube import client, credentials, history
 from hpad.lab.cluster import Cluster
 from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.key import Key
 from hpad.store import lasting, sqlite
 from hpad.store.memory import Memory
 from hpad.telemetry import Telemetry

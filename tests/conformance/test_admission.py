@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from hpad.api import conversion
+from hpad.api import hpa as api
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
-from hpad.model import conversion
-from hpad.model import hpa as api
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 Record = Callable[[str, object], None]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hpad.model import conversion, decode
-from hpad.model import hpa as api
+from hpad.api import conversion, decode
+from hpad.api import hpa as api
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 Record = Callable[[str, object], None]

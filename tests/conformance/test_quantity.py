@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hpad.model.quantity import Format, Quantity, QuantityError, parse_milli
+from hpad.api.quantity import Format, Quantity, QuantityError, parse_milli
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 Record = Callable[[str, object], None]

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hpad.model import selector
+from hpad.api import selector
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 Record = Callable[[str, object], None]

@@ -9,21 +9,27 @@ from typing import Any
 import msgspec
 import virtual
 
+from hpad.api import defaults
+from hpad.api import hpa as hpas
+from hpad.api.hpa import (
+    CrossVersionObjectReference,
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerStatus,
+    Scale,
+    ScaleSpec,
+    ScaleStatus,
+)
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, Asker, ExternalSample, Query, Sample
+from hpad.api.selector import Selector
 from hpad.control.claims import Claims
 from hpad.control.controller import Controller
 from hpad.control.handover import Handover
 from hpad.control.ownership import EVERYTHING, Owner
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.kube import errors
-from hpad.model import defaults
-from hpad.model import hpa as hpas
 from hpad.model.events import Event
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
-from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, Asker, ExternalSample, Query, Sample
-from hpad.model.selector import Selector
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Tunables
 from hpad.model.writers import Competitor
 from hpad.store.memory import InMemory, Store

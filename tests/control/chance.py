@@ -15,8 +15,8 @@ from control.bench import hpa
 from control.lives import Life, World
 
 from hpad import clock as clocks
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.kube import errors
-from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.store import lasting
 
 EVENTS = 24

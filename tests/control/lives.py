@@ -15,11 +15,10 @@ import virtual
 from control.bench import Bench, hpa
 
 from hpad import clock as clocks
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.metadata import Key
 from hpad.control import planned
 from hpad.kube import errors
-from hpad.model.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
-from hpad.model.target import Scale
 from hpad.model.tunables import Gates, Tunables
 from hpad.store import lasting
 from hpad.telemetry import Telemetry

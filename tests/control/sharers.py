@@ -11,10 +11,10 @@ from typing import Any
 
 from control.voters import CONFLICT, OddClock, Switched
 
+from hpad.api.metadata import Key
 from hpad.control import shards
 from hpad.kube import errors, lease, members
 from hpad.model.election import Election
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 KEYS = tuple(Key("default", f"app-{number}") for number in range(12))

@@ -8,13 +8,12 @@ import pytest
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
+from hpad.api.metadata import Key
 from hpad.control import resume
 from hpad.control.ownership import Owner
 from hpad.engine.examine import View
 from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Gates, Tunables
 from hpad.store import lasting
 from hpad.store.memory import Begun, Memory

@@ -7,10 +7,10 @@ import virtual
 from control.bench import Bench, hpa
 from hypothesis import strategies
 
+from hpad.api import selector
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
 from hpad.control.claims import Claims
-from hpad.model import selector
-from hpad.model.key import Key
-from hpad.model.pod import Pod
 
 WEB, TWIN, OTHER = (Key("default", name) for name in ("web", "twin", "other"))
 

@@ -7,8 +7,8 @@ import structlog
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.metadata import Key
 from hpad.kube import errors
-from hpad.model.key import Key
 from hpad.model.writers import HPA, Competitor
 
 WEB = Key("default", "web")

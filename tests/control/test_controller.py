@@ -11,8 +11,8 @@ import virtual
 from control.bench import Bench, hpa
 from prometheus_client import CollectorRegistry
 
-from hpad.model.key import Key
-from hpad.model.sample import Asker
+from hpad.api.metadata import Key
+from hpad.api.sample import Asker
 from hpad.telemetry import Telemetry
 from hpad.telemetry.queue import QueueSeries
 

@@ -16,10 +16,10 @@ from control import chance, lives
 from control.bench import hpa
 from control.lives import Life, World, Write
 
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.control import jumps, overlap, ownership, reconcile, resume
 from hpad.engine import examine
 from hpad.kube import errors
-from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.store import lasting, validity
 
 MORE = range(1, 200)

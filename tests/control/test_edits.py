@@ -10,10 +10,9 @@ import pytest
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.metadata import Key
 from hpad.kube import errors
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
-from hpad.model.target import Scale
 
 WEB = Key("default", "web")
 CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")

@@ -10,8 +10,8 @@ import pytest
 import virtual
 from control.bench import Bench, hpa
 
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.store.memory import Memory
 
 PERIOD = 15.0

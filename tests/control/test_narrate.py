@@ -8,11 +8,11 @@ import structlog
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.api.sample import AdapterError
 from hpad.kube import errors
 from hpad.model import terms
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
-from hpad.model.sample import AdapterError
 
 
 def annotated(**annotations: str) -> HorizontalPodAutoscaler:

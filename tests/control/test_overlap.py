@@ -10,10 +10,9 @@ import virtual
 from control.bench import Bench, hpa
 from control.test_ownership import Switch
 
+from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from hpad.api.metadata import Key
 from hpad.kube import errors
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Gates, Tunables
 
 WIDGET = {"apiVersion": "oracle.example/v1", "kind": "Widget", "name": "web"}

@@ -10,8 +10,8 @@ from control.bench import Bench, hpa
 from control.test_workqueue import Tally
 from hypothesis import strategies
 
+from hpad.api.metadata import Key
 from hpad.control.workqueue import DelayingQueue
-from hpad.model.key import Key
 
 PATIENCE = 15.0
 

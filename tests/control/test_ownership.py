@@ -6,12 +6,12 @@ import pytest
 from control.bench import hpa
 from virtual import until
 
+from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.control import ownership
 from hpad.kube import client as clients
 from hpad.kube.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.model.key import Key
 
 WEB = Key("default", "web")
 MAP = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made"}}'

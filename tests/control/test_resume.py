@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from control.bench import hpa
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
 from hpad.control import resume
 from hpad.engine.examine import View
 from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.store.memory import NOTHING, Begun, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.metadata import Key
 from hpad.control.rhythm import Rhythm
-from hpad.model.key import Key
 
 KEY = Key("shop", "web")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -13,12 +13,12 @@ from control.sharers import KEYS, TOLD, Server, Sharer
 from control.voters import OddClock
 from virtual import now, until
 
+from hpad.api.metadata import Key
 from hpad.control.leader import Leader
 from hpad.control.share import Share
 from hpad.kube import lease
 from hpad.model import rendezvous
 from hpad.model.election import JITTER, Election
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 TICKS = 1600

@@ -15,9 +15,9 @@ import pytest
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.metadata import Key
 from hpad.lab import replay
 from hpad.model import snapshot
-from hpad.model.key import Key
 from hpad.store import scenario
 
 PERIOD = 15.0

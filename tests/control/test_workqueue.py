@@ -11,9 +11,9 @@ import virtual
 from hypothesis import strategies
 
 from hpad import process
+from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.control.workqueue import DelayingQueue, ShutDown
-from hpad.model.key import Key
 
 A, B, C = (Key("default", name) for name in "abc")
 

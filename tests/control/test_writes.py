@@ -8,9 +8,9 @@ import structlog
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.metadata import Key
 from hpad.kube import errors
 from hpad.model import conditions
-from hpad.model.key import Key
 
 CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
 

@@ -10,11 +10,11 @@ import pytest
 import virtual
 from control.bench import Bench, hpa
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.control import resume
 from hpad.kube import errors
 from hpad.model import conditions
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
 from hpad.model.tunables import Gates, Tunables
 from hpad.store.memory import Begun, Memory
 

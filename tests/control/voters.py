@@ -10,10 +10,10 @@ from typing import Any
 
 import virtual
 
+from hpad.api.metadata import Key
 from hpad.control.leader import Leader
 from hpad.kube import errors, lease
 from hpad.model.election import Election
-from hpad.model.key import Key
 from hpad.telemetry import Telemetry
 
 ANY = Key("default", "web")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from hpad.api.metadata import Key
 from hpad.kube.members import LABEL, ROSTER
 from hpad.lab.cluster import Cluster
 from hpad.model import rendezvous
-from hpad.model.key import Key
 
 LEASE, DEADLINE = 8, 6.0
 """Seconds: the lease duration and the renew deadline of the members."""

@@ -20,11 +20,11 @@ import msgspec
 from e2e.crashing import Planned, Targets, next_of, summary
 
 from hpad import clock
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.engine import decide, examine, settle
 from hpad.model import snapshot
 from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memory import NOTHING, Begun, Memory
 from hpad.store.validity import Validity

@@ -12,11 +12,11 @@ from typing import Any
 
 from e2e import crash_troubles
 
+from hpad.api.metadata import Key
+from hpad.api.sample import Sample
 from hpad.clock import SystemClock
 from hpad.kube import errors
 from hpad.model import snapshot
-from hpad.model.key import Key
-from hpad.model.sample import Sample
 from hpad.store import lasting, scenario
 
 

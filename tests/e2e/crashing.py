@@ -37,6 +37,8 @@ import structlog
 from e2e import crash_troubles
 from e2e.crash_world import Pulse, StepClock, StoreClock, Witness, World
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
 from hpad.control import jumps
 from hpad.control.claims import Claims
@@ -46,8 +48,6 @@ from hpad.control.slots import Slot, Slots
 from hpad.engine import settle
 from hpad.kube import client, config, history
 from hpad.model import snapshot
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 from hpad.store import lasting, memory, sqlite
 from hpad.telemetry import Telemetry
 

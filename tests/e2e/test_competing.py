@@ -12,9 +12,9 @@ import structlog
 import yaml
 from e2e.conftest import AT_LAST, Json
 
+from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.kube import client, config
-from hpad.model.key import Key
 
 WEB = Key("default", "web")
 REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

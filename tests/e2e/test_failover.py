@@ -24,8 +24,8 @@ import msgspec
 import pytest
 from e2e.conftest import AT_LAST
 
+from hpad.api.metadata import Key
 from hpad.model.history import Recommendation
-from hpad.model.key import Key
 from hpad.store import record
 
 SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]

@@ -24,9 +24,9 @@ from e2e.chronicle import DEADLINE, LEASE, Action, Chronicle, followed, who_had_
 from e2e.relay import Relay
 
 from hpad import settings
+from hpad.api.metadata import Key
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
-from hpad.model.key import Key
 
 SEED = int(os.environ.get("HPAD_SHARDS_SEED", "20261120"))
 ROUNDS = int(os.environ.get("HPAD_SHARDS_ROUNDS", "1"))

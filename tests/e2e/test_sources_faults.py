@@ -17,10 +17,10 @@ import structlog
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
+from hpad.api.metadata import Key
 from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
 from hpad.model import terms
-from hpad.model.key import Key
 from tests.e2e.weather import KINDS, SLOW_SECONDS, Numbers, numbers
 
 SECRET = "hunter22-t0ken"

@@ -6,11 +6,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from hpad.api.metadata import ObjectMeta
+from hpad.api.pod import ContainerRequests
+from hpad.api.quantity import Quantity
+from hpad.api.sample import AdapterError, Query
 from hpad.engine.decide import queries
-from hpad.model.meta import ObjectMeta
-from hpad.model.pod import ContainerRequests
-from hpad.model.quantity import Quantity
-from hpad.model.sample import AdapterError, Query
 from hpad.model.tunables import Gates
 from tests.engine.world import (
     Workload,

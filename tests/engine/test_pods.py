@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hpad.model.pod import ContainerRequests, effective_requests
-from hpad.model.sample import AdapterError
+from hpad.api.pod import ContainerRequests, effective_requests
+from hpad.api.sample import AdapterError
 from hpad.model.tunables import Gates
 from tests.engine.world import START, Workload, external, pod, pods_metric, resource, series, used
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpad.model.sample import AdapterError
+from hpad.api.sample import AdapterError
 from tests.engine.world import Workload, external, pod, pods_metric, resource, series, used
 
 EXAMPLES = settings(max_examples=150, deadline=None)

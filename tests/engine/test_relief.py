@@ -5,12 +5,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
+from hpad.api.sample import AdapterError
 from hpad.engine.decide import Decision
 from hpad.engine.examine import View
 from hpad.model import snapshot, terms
 from hpad.model.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTIVE, find
-from hpad.model.hpa import HorizontalPodAutoscalerCondition as Condition
-from hpad.model.sample import AdapterError
 from hpad.model.terms import Fallback, Terms
 from hpad.model.tunables import Gates
 from tests.engine import world

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
+from hpad.api.sample import AdapterError, ExternalSample
 from hpad.engine.decide import Decision
 from hpad.model import terms
 from hpad.model.conditions import SCALED_TO_ZERO
 from hpad.model.history import History, Recommendation
-from hpad.model.hpa import HorizontalPodAutoscalerCondition as Condition
-from hpad.model.sample import AdapterError, ExternalSample
 from hpad.model.tunables import Gates
 from tests.engine.world import START, Workload, external, object_metric, one, pod, resource, series, used
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
+from hpad.api import hpa as hpas
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.pod import ContainerRequests, Pod
+from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import View
 from hpad.engine.settle import Outcome, Settlement, settle
-from hpad.model import hpa as hpas
 from hpad.model.conditions import Condition, find
 from hpad.model.history import History
-from hpad.model.pod import ContainerRequests, Pod
-from hpad.model.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.tunables import Gates, Tunables
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -13,17 +13,18 @@ import pytest
 
 from hpad import settings
 from hpad.adapter import AdapterError
+from hpad.api import conversion, decode, defaults, duration, names, selector, validation
+from hpad.api import hpa as api
+from hpad.api.fields import FieldError
+from hpad.api.metadata import Key
+from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.gather import registry
 from hpad.lab import replay
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import configuration as keda_configuration
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.fields import Wrong
-from hpad.model import conversion, decode, defaults, duration, names, selector, terms, validation
-from hpad.model import hpa as api
-from hpad.model.fields import FieldError
-from hpad.model.key import Key
-from hpad.model.quantity import Quantity, QuantityError, parse_milli
+from hpad.model import terms
 from hpad.model.snapshot import SnapshotError
 from hpad.store import record
 

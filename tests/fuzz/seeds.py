@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from hpad.api.metadata import Key
 from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memory import Memory
 

@@ -11,9 +11,9 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
+from hpad.api.metadata import Key
 from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
-from hpad.model.key import Key
 
 pytestmark = pytest.mark.usefixtures("outsider")
 

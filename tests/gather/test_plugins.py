@@ -14,10 +14,10 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.api.metadata import Key
 from hpad.gather import registry
 from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
-from hpad.model.key import Key
 
 DIST_INFO = {
     "METADATA": "Metadata-Version: 2.1\nName: hpad-weather\nVersion: 1.0\n",

@@ -7,10 +7,10 @@ import structlog
 from kube.caches import HPA, HPAS, hpa, lists, names, page, synced
 from kube.wire import QUICK, failure, hangs, line, resets, says, streams, until
 
+from hpad.api.metadata import Key
 from hpad.kube import codec, watch
 from hpad.kube.cache import Cache
 from hpad.kube.pods import Index, PodCache
-from hpad.model.key import Key
 
 
 async def test_changes_are_followed_and_told(script, cache, running):

@@ -9,10 +9,10 @@ import structlog
 from kube.caches import HPAS, hpa, names, page, synced
 from kube.wire import QUICK, failure, hangs, line, says, streams, until
 
+from hpad.api.metadata import Key
 from hpad.kube import codec, scale
 from hpad.kube.cache import Cache
 from hpad.kube.pods import PodCache
-from hpad.model.key import Key
 
 DEPLOYMENT = scale.WATCHED[0]
 

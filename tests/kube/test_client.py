@@ -11,12 +11,12 @@ from aiohttp import web
 from kube.wire import Script, failure, hangs, refused, resets, says, serving, streams, until
 
 import hpad
+from hpad.api.metadata import Key
 from hpad.kube import paths
 from hpad.kube.client import Client
 from hpad.kube.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
 from hpad.kube.limiter import Limiter
-from hpad.model.key import Key
 
 PATH = "/api/v1/namespaces/n/pods/a"
 

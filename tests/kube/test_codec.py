@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from hpad.api import hpa as hpas
+from hpad.api.metadata import Key
+from hpad.api.pod import ContainerRequests
 from hpad.kube import codec, scale
-from hpad.model import hpa as hpas
-from hpad.model.key import Key
-from hpad.model.pod import ContainerRequests
 
 
 def pod(**changes):

@@ -7,10 +7,9 @@ import pytest
 import virtual
 from control.bench import hpa
 
+from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.kube import managed
 from hpad.kube.competitors import Competitors, place
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.writers import SCALE
 
 REPLICAS = {"f:spec": {"f:replicas": {}}}

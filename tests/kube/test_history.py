@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from kube.wire import SkippingClock
 
+from hpad.api.metadata import Key
 from hpad.kube import client as clients
 from hpad.kube import history
 from hpad.kube.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.model import rendezvous
-from hpad.model.key import Key
 
 Rows = dict[Key, bytes]
 Shelves = Callable[..., Awaitable[history.ConfigMaps]]

@@ -5,9 +5,9 @@ import json
 from holdings import containers
 from kube.wire import says
 
+from hpad.api.metadata import Key
 from hpad.kube.cluster import Cluster
 from hpad.model.events import Event
-from hpad.model.key import Key
 
 MANY = 500
 FEW = 100

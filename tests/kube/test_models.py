@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from kubernetes_asyncio import client as generated
 
+from hpad.api import hpa as hpas
 from hpad.kube import codec, correlate, recorder, scale, status
-from hpad.model import hpa as hpas
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 import structlog
 from kube.wire import failure, hangs, resets, says, until
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import ObjectMeta
 from hpad.kube.cluster import Cluster
 from hpad.kube.recorder import Recorder
 from hpad.model.events import Event
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.meta import ObjectMeta
 
 PATH = "/api/v1/namespaces/fix/events"
 WEB = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="u-1", resource_version="779"))

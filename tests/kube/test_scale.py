@@ -6,14 +6,14 @@ import json
 import pytest
 from kube.wire import QUICK, failure, hangs, line, says, streams, until
 
+from hpad.api.hpa import CrossVersionObjectReference
+from hpad.api.sample import AdapterError
 from hpad.clock import SystemClock
 from hpad.kube import limiter, scale
 from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
 from hpad.kube.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
-from hpad.model.hpa import CrossVersionObjectReference
-from hpad.model.sample import AdapterError
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 SCALE = "/apis/apps/v1/namespaces/fix/deployments/rv/scale"

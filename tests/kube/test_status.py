@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from kube.wire import says
 
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.kube import codec, status
 from hpad.kube.errors import ApiError
-from hpad.model import hpa as hpas
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
-from hpad.model.key import Key
 
 
 def raw(body):

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.manifests import budget, documents, folder
 from hpad.manifests.documents import Document
 from hpad.manifests.folder import Folder
-from hpad.model.key import Key
 
 SOON = 120.0
 MIB = 1 << 20

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.manifests.folder import Folder
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 
 WEB, API = Key("default", "web"), Key("default", "api")
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from hpad.api import hpa as api
+from hpad.api.metadata import Key
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
-from hpad.model import hpa as api
-from hpad.model.key import Key
 
 
 def document(version: str = "autoscaling/v2", metadata: Any = None, **spec: Any) -> Document:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hpad import telemetry
+from hpad.api.hpa import HorizontalPodAutoscalerCondition
+from hpad.api.metadata import Key
 from hpad.model import conditions
-from hpad.model.hpa import HorizontalPodAutoscalerCondition
-from hpad.model.key import Key
 
 Json = dict[str, Any]
 FOLDER = "config/monitoring"

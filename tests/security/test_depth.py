@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from hpad.api.metadata import Key
 from hpad.kube import codec, errors, watch
-from hpad.model.key import Key
 from hpad.store import record
 
 DEEP = b"[" * 200_000

@@ -11,12 +11,12 @@ from serve import windows
 
 from hpad import cli, testing
 from hpad.adapter import AdapterError, Query
+from hpad.api import hpa as hpas
+from hpad.api.text import harmless, harmless_json, harmless_lines
 from hpad.cli import plain
 from hpad.clock import SystemClock
 from hpad.gather import call, limits
 from hpad.gather.redact import Redactor
-from hpad.model import hpa as hpas
-from hpad.model.harmless import harmless, harmless_json, harmless_lines
 from hpad.model.serving import Serving
 from hpad.serve import page
 from hpad_adapters.redis import Redis

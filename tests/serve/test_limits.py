@@ -10,7 +10,7 @@ import pytest
 from serve import windows
 
 from hpad import process
-from hpad.model import hpa as hpas
+from hpad.api import hpa as hpas
 from hpad.model.serving import Serving
 from hpad.serve import limits
 from hpad.serve.server import Server

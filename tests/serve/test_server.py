@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hpad.model import hpa as hpas
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.serve import page
 from hpad.serve.hpas import rows as rows_of
 from hpad.serve.server import ServeError, Server

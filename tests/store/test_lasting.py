@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import virtual
 
+from hpad.api.metadata import Key
 from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.key import Key
 from hpad.store import lasting, record
 from hpad.store.memory import Last, Memory
 from hpad.telemetry import Telemetry

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from hpad.api.metadata import Key
 from hpad.model.history import Heard, History, Recommendation, Rescale
-from hpad.model.key import Key
 from hpad.store.memories import Memories
 from hpad.store.memory import Last, Memory
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpad.model import hpa as hpas
+from hpad.api import hpa as hpas
+from hpad.api.metadata import Key
 from hpad.model.history import Heard, History, Recommendation, Rescale
-from hpad.model.key import Key
 from hpad.store import record
 from hpad.store.memory import Begun, Memory
 from hpad.store.validity import Validity

@@ -12,14 +12,14 @@ import pytest
 import structlog
 import virtual
 
+from hpad.api import defaults
+from hpad.api import hpa as hpas
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, ExternalSample, Sample
 from hpad.engine import decide, examine, settle
 from hpad.lab import replay
-from hpad.model import defaults
-from hpad.model import hpa as hpas
 from hpad.model.history import EMPTY
-from hpad.model.pod import Pod
-from hpad.model.sample import AdapterError, ExternalSample, Sample
-from hpad.model.target import Scale, ScaleSpec, ScaleStatus
 from hpad.model.writers import DRY_RUN, Competitor, Withheld, yielded
 from hpad.store import recording, scenario
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import virtual
 
+from hpad.api.metadata import Key
 from hpad.model.history import History, Recommendation
-from hpad.model.key import Key
 from hpad.store import record, sqlite
 from hpad.store.memory import Memory, StoreError
 

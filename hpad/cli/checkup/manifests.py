@@ -2,10 +2,10 @@
 
 import asyncio
 
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli.checkup.finding import ERROR, OK, WARNING, Finding, counted
 from hpad.clock import Clock
 from hpad.manifests import folder
-from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.settings import Settings
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 import msgspec
 
 from hpad.adapter import AdapterError, Query
+from hpad.api import selector
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
 from hpad.clock import Clock
 from hpad.gather import contexts, direct, fanout, registry
 from hpad.kube import cluster, codec
 from hpad.kube.client import Client
-from hpad.model import goal, selector
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
+from hpad.model import goal
 from hpad.settings import Settings
 
 _MOST = 20

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from hpad.api import selector
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
 from hpad.kube import codec, competitors, errors, managed, paths, scale
 from hpad.kube.client import Client
 from hpad.kube.competitors import Place
-from hpad.model import selector
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 from hpad.settings import Settings
 from hpad.settings.shape import YIELD
 

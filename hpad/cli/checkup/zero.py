@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli.checkup.finding import WARNING, Finding
-from hpad.model.hpa import HorizontalPodAutoscaler
 from hpad.settings import Settings
 
 _NAMED = 3

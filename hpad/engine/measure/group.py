@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from hpad.model.pod import Pod
-from hpad.model.sample import PodValue
+from hpad.api.pod import Pod
+from hpad.api.sample import PodValue
 from hpad.model.tunables import Tunables
 
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)

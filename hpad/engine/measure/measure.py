@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from hpad.api.pod import Pod
+from hpad.api.sample import EXTERNAL, ExternalSample, ObjectSample, PodSample, Sample
 from hpad.engine.measure.per_pod import per_pod
 from hpad.engine.measure.total import total
 from hpad.engine.measure.usage import Unmeasurable, Usage
 from hpad.model.goal import Goal
-from hpad.model.pod import Pod
-from hpad.model.sample import EXTERNAL, ExternalSample, ObjectSample, PodSample, Sample
 from hpad.model.tunables import Tunables
 
 __all__ = ["Unmeasurable", "Usage", "measure"]

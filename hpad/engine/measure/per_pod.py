@@ -5,13 +5,13 @@ from datetime import datetime
 
 import msgspec
 
+from hpad.api.pod import Pod
+from hpad.api.quantity import MAX_INT64, int32, int64, quotient, truncated
+from hpad.api.sample import PodSample, PodValue
 from hpad.engine.measure.group import Groups, group
 from hpad.engine.measure.requests import requests
 from hpad.engine.measure.usage import Unmeasurable, Usage
-from hpad.model.fixedwidth import MAX_INT64, int32, int64, quotient, truncated
 from hpad.model.goal import UTILIZATION, Goal
-from hpad.model.pod import Pod
-from hpad.model.sample import PodSample, PodValue
 from hpad.model.tunables import Tunables
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from hpad.api.pod import Pod
 from hpad.engine.measure.usage import Unmeasurable
-from hpad.model.pod import Pod
 
 
 def requests(pods: Sequence[Pod], resource: str, container: str) -> dict[str, int]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from hpad.api.pod import Pod
+from hpad.api.quantity import MAX_INT64, ceil_int64, quotient
+from hpad.api.sample import ExternalSample, ObjectSample
 from hpad.engine.measure.usage import Usage
-from hpad.model.fixedwidth import MAX_INT64, ceil_int64, quotient
 from hpad.model.goal import AVERAGE_VALUE, Goal
-from hpad.model.pod import Pod
-from hpad.model.sample import ExternalSample, ObjectSample
 from hpad.model.tunables import Gates
 
 

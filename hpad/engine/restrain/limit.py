@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.model.fixedwidth import MAX_INT32, MIN_INT32, ceil_int32, float_to_int32, int32
+from hpad.api.quantity import MAX_INT32, MIN_INT32, ceil_int32, float_to_int32, int32
 from hpad.model.history import History, Rescale
 from hpad.model.rules import DISABLED, MIN_CHANGE, PERCENT, PODS, Behavior, Rules
 

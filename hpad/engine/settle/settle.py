@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, STALE_CACHE, UNREACHABLE, Halt, View
 from hpad.engine.propose import Proposal
@@ -25,7 +26,6 @@ from hpad.model.conditions import (
 )
 from hpad.model.events import NORMAL, WARNING, Event
 from hpad.model.history import History
-from hpad.model.hpa import HorizontalPodAutoscalerStatus
 from hpad.model.writers import REASONS, Withheld
 
 NONE = "none"

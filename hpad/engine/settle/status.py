@@ -1,8 +1,6 @@
 """Readings as the status carries them, and whether a status says anything new."""
 
-from hpad.engine.propose import Proposal
-from hpad.model.goal import UTILIZATION, VALUE, Goal
-from hpad.model.hpa import (
+from hpad.api.hpa import (
     ContainerResourceMetricStatus,
     ExternalMetricStatus,
     HorizontalPodAutoscalerStatus,
@@ -12,8 +10,10 @@ from hpad.model.hpa import (
     PodsMetricStatus,
     ResourceMetricStatus,
 )
-from hpad.model.quantity import Quantity
-from hpad.model.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
+from hpad.api.quantity import Quantity
+from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
+from hpad.engine.propose import Proposal
+from hpad.model.goal import UTILIZATION, VALUE, Goal
 
 
 def same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> bool:

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.api import conversion, decode, defaults, fields, hpa, quantity, validation
+from hpad.api import metadata as meta
+from hpad.api.conversion import v1
+from hpad.api.quantity import QuantityError
 from hpad.lab.cluster import errors, events
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
-from hpad.model import conversion, decode, defaults, fields, fixedwidth, hpa, meta, validation
-from hpad.model.conversion import v1
-from hpad.model.quantity import QuantityError
 
 _FILLED: Final = {"v1": defaults.with_minimum_and_metrics, "v2": defaults.defaulted}
 """What each version fills in before it validates; what is stored has all of v2's defaults."""
@@ -95,7 +96,7 @@ def _check_int32(value: Any, path: str = "status") -> None:
     elif isinstance(value, list):
         for each in value:
             _check_int32(each, path)
-    elif isinstance(value, int) and not fixedwidth.MIN_INT32 <= value <= fixedwidth.MAX_INT32:
+    elif isinstance(value, int) and not quantity.MIN_INT32 <= value <= quantity.MAX_INT32:
         what = f"json: cannot unmarshal number {value} into Go struct field {path} of type int32"
         raise errors.bad_request(f'{hpa.KIND} in version "v2" cannot be handled as a {hpa.KIND}: {what}')
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 import yaml
 from multidict import CIMultiDict
 
+from hpad.api.text import shown
 from hpad.lab.cluster import decoding, errors, gojson, options, paths, protobuf, reads, schemas, writes
 from hpad.lab.cluster.resources import Object
-from hpad.model.quoting import shown
 
 ACCEPTED: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from hpad.api import quantity
 from hpad.lab.cluster import gojson, schemas
 from hpad.lab.cluster.schemas import Schema, Type
-from hpad.model import fixedwidth, quantity
 
 _TIMES: Final = ("meta.v1.Time", "meta.v1.MicroTime")
 _QUANTITY: Final = "pkg.api.resource.Quantity"
 _BAD_QUANTITY: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _RANGES: Final = {
-    "int32": (fixedwidth.MIN_INT32, fixedwidth.MAX_INT32),
+    "int32": (quantity.MIN_INT32, quantity.MAX_INT32),
     "int64": (-(2**63), 2**63 - 1),
 }
 _GO: Final = {"boolean": "bool", "double": "float64", "bytes": "[]uint8"}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpad.api import fields
 from hpad.lab.cluster.attributes import Attributes
 from hpad.lab.cluster.resources import Resource
-from hpad.model import fields
 
 UNKNOWN = "the server could not find the requested resource"
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"

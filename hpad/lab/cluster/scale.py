@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from hpad.api import quantity
+from hpad.api.text import shown
 from hpad.lab.cluster import errors, selectors, strategy
 from hpad.lab.cluster.resources import Object, Resource, ScalePaths
-from hpad.model import fixedwidth
-from hpad.model.quoting import shown
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -59,7 +59,7 @@ def placed(resource: Resource, body: Object) -> Object:
 
 
 def _check_range(resource: Resource, name: str, replicas: int) -> None:
-    if replicas > fixedwidth.MAX_INT32:
+    if replicas > quantity.MAX_INT32:
         what = f"json: cannot unmarshal number {replicas} into Go struct field ScaleSpec.spec.replicas of type int32"
         raise errors.bad_request(f'Scale in version "v1" cannot be handled as a Scale: {what}')
     if replicas < 0 and resource.is_custom:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from hpad.api import selector
 from hpad.lab.cluster import errors
 from hpad.lab.cluster.resources import EVENTS, PODS, Object, Resource
-from hpad.model import selector
 
 Predicate = Callable[[Object], bool]
 

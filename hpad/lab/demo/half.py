@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.lab.demo import table
 from hpad.lab.demo.chart import Point
 from hpad.lab.demo.errors import DemoError
@@ -10,7 +11,6 @@ from hpad.lab.demo.report import Rescale, Result
 from hpad.lab.demo.screen import Screen
 from hpad.lab.demo.stage import Stage
 from hpad.lab.demo.view import Frame, Note
-from hpad.model.hpa import HorizontalPodAutoscaler
 
 LOOK_EVERY = 0.2
 SHOW_EVERY = 1.0

@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 
 from hpad import app, settings
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
 from hpad.kube import client as clients
 from hpad.kube import credentials, errors
 from hpad.lab.cluster import cluster as clusters
 from hpad.lab.demo.documents import Document
 from hpad.lab.demo.errors import DemoError
-from hpad.model import hpa as hpas
-from hpad.model.hpa import HorizontalPodAutoscaler
-from hpad.model.key import Key
 from hpad.model.tunables import Tunables
 
 NAMESPACE = "default"

@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from hpad.api.hpa import HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus
 from hpad.lab.demo.style import Style
-from hpad.model.hpa import (
-    HorizontalPodAutoscaler,
-    MetricSpec,
-    MetricStatus,
-    MetricTarget,
-    MetricValueStatus,
-)
 
 HEADINGS = ("NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE")
 UNKNOWN = "<unknown>"

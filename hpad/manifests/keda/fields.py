@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hpad.model.fields import FieldError, invalid
+from hpad.api.fields import FieldError, invalid
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MOST: Final = 2**31 - 1

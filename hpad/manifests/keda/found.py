@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.api import duration
+from hpad.api.fields import invalid, required
+from hpad.api.quantity import QuantityError, parse_milli
 from hpad.manifests.keda.fields import Fields, Wrong
-from hpad.model import duration, terms
-from hpad.model.fields import invalid, required
-from hpad.model.quantity import QuantityError, parse_milli
+from hpad.model import terms
 
 EXTERNAL: Final = "External"
 

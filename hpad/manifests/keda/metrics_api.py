@@ -4,9 +4,9 @@ import re
 import urllib.parse
 from typing import Any, Final
 
+from hpad.api.fields import invalid
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Found, Source, Trigger
-from hpad.model.fields import invalid
 
 _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from hpad.api.fields import invalid
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Found, Source, Trigger
-from hpad.model.fields import invalid
 
 _UTILIZATION, _AVERAGE = "Utilization", "AverageValue"
 

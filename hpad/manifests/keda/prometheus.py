@@ -3,9 +3,9 @@
 import urllib.parse
 from typing import Any, Final
 
+from hpad.api.fields import invalid
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Found, Source, Trigger
-from hpad.model.fields import invalid
 
 _ADAPTER: Final = "prometheus"
 _CREDENTIALS: Final = {

@@ -3,10 +3,10 @@
 import urllib.parse
 from typing import Any, Final
 
+from hpad.api.fields import invalid
 from hpad.manifests.keda import placeholder
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Found, Source, Trigger
-from hpad.model.fields import invalid
 
 UNKNOWN_HOST: Final = "rabbitmq.example.com"
 _UNKNOWN_USER: Final = placeholder.VALUE

@@ -4,10 +4,10 @@ import urllib.parse
 import zlib
 from typing import Any, Final
 
+from hpad.api.fields import invalid
 from hpad.manifests.keda import placeholder
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.found import Found, Source, Trigger
-from hpad.model.fields import invalid
 
 UNKNOWN_HOST: Final = "redis.example.com"
 _UNKNOWN_USER: Final = placeholder.VALUE

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.api import hpa as api
+from hpad.api.fields import required
 from hpad.manifests.keda import found as gathered
 from hpad.manifests.keda import meta, metrics_api, plain, prometheus, rabbitmq, redis
 from hpad.manifests.keda.fields import Fields, Wrong
 from hpad.manifests.keda.found import Found, Note, Source, Trigger
-from hpad.model import hpa as api
 from hpad.model import terms
-from hpad.model.fields import required
 
 KIND: Final = "ScaledObject"
 API_VERSION: Final = "keda.sh/v1alpha1"

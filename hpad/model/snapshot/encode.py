@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 
-from hpad.model import pod
+from hpad.api import pod
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, to_builtins
+from hpad.api.pod import Pod
+from hpad.api.quantity import Quantity
+from hpad.api.sample import AdapterError, ObjectSample, PodSample, Query
 from hpad.model.history import History
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, to_builtins
-from hpad.model.pod import Pod
-from hpad.model.quantity import Quantity
-from hpad.model.sample import AdapterError, ObjectSample, PodSample, Query
 from hpad.model.snapshot.lists import metrics_lists
 from hpad.model.snapshot.scenario import Answer, Reading, Step, converted
-from hpad.model.target import Scale
 from hpad.model.terms import Terms
 from hpad.model.tunables import Tunables
 from hpad.model.writers import Competitor, Withheld

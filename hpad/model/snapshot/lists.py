@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hpad.model import narrow
-from hpad.model.hpa import to_builtins
-from hpad.model.quantity import Quantity
-from hpad.model.requirement import Operator
-from hpad.model.sample import (
+from hpad.api import metrics
+from hpad.api.hpa import to_builtins
+from hpad.api.quantity import Quantity
+from hpad.api.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
     RESOURCE,
@@ -18,7 +17,8 @@ from hpad.model.sample import (
     PodSample,
     Query,
 )
-from hpad.model.selector import Selector
+from hpad.api.selector import Selector
+from hpad.api.selector_syntax import Operator
 from hpad.model.snapshot.scenario import Answer
 
 
@@ -38,7 +38,7 @@ def metrics_lists(
             if isinstance(answer, PodSample):
                 usages.append((query, answer))
             else:
-                lists["podMetrics"] = _failure(narrow.RESOURCE_API, answer)
+                lists["podMetrics"] = _failure(metrics.RESOURCE_API, answer)
         elif query.type == EXTERNAL:
             lists.setdefault("externalMetrics", {})[query.name] = _series(query, answer)
         else:
@@ -50,7 +50,7 @@ def metrics_lists(
 
 def _failure(api: str, answer: Answer) -> dict[str, Any]:
     """A list that failed, or an empty one."""
-    prefix = narrow.fetch_failed(api, "").message
+    prefix = metrics.fetch_failed(api, "").message
     if isinstance(answer, AdapterError) and answer.message.startswith(prefix):
         return {"error": answer.message.removeprefix(prefix)}
     return {"items": []}
@@ -58,7 +58,7 @@ def _failure(api: str, answer: Answer) -> dict[str, Any]:
 
 def _series(query: Query, answer: Answer) -> dict[str, Any]:
     if not isinstance(answer, ExternalSample):
-        return _failure(narrow.EXTERNAL_API, answer)
+        return _failure(metrics.EXTERNAL_API, answer)
     when = to_builtins(answer.timestamp)
     items = [{"metricName": query.name, "timestamp": when, "value": _text(value)} for value in answer.values]
     return {"items": items}
@@ -69,7 +69,7 @@ def _values(query: Query, answer: Answer) -> dict[str, Any]:
         described = to_builtins(query.object)
         return {"items": [_custom(described, answer.timestamp, answer.value)]}
     if not isinstance(answer, PodSample):
-        return _failure(narrow.CUSTOM_API, answer)
+        return _failure(metrics.CUSTOM_API, answer)
     items = []
     for name, held in answer.values.items():
         item = _custom({"kind": "Pod", "name": name, "apiVersion": "v1"}, held.timestamp, held.value)

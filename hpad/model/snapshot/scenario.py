@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 
-from hpad.model import narrow, pod, selector, terms
-from hpad.model.history import History
-from hpad.model.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, dec_hook
-from hpad.model.metrics import ExternalMetricValue, MetricValue, PodMetrics
-from hpad.model.moment import Moment
-from hpad.model.pod import Pod
-from hpad.model.quantity import parse_milli
-from hpad.model.sample import (
+from hpad.api import metrics, pod, selector
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, dec_hook
+from hpad.api.metadata import Moment
+from hpad.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from hpad.api.pod import Pod
+from hpad.api.quantity import parse_milli
+from hpad.api.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
     OBJECT,
@@ -26,8 +25,9 @@ from hpad.model.sample import (
     Query,
     Sample,
 )
-from hpad.model.selector import Selector, SelectorError
-from hpad.model.target import Scale
+from hpad.api.selector import Selector, SelectorError
+from hpad.model import terms
+from hpad.model.history import History
 from hpad.model.terms import Terms
 from hpad.model.tunables import Gates, Tunables
 from hpad.model.writers import Competitor, Withheld
@@ -152,23 +152,23 @@ class Step(_Lenient, frozen=True):
     def _sample(self, query: Query) -> Sample:
         if query.type in (RESOURCE, CONTAINER_RESOURCE):
             items = [item for item in self._pod_items() if query.pods is None or _matches(query.pods, item)]
-            return narrow.pod_sample(items, query.name, query.container)
+            return metrics.pod_sample(items, query.name, query.container)
         if query.type == EXTERNAL:
             series = self.external_metrics.get(query.name, _ExternalMetrics())
             if series.error is not None:
-                raise narrow.fetch_failed(narrow.EXTERNAL_API, series.error)
-            return narrow.external_sample(series.items)
+                raise metrics.fetch_failed(metrics.EXTERNAL_API, series.error)
+            return metrics.external_sample(series.items)
         values = self.custom_metrics.get(query.name, _CustomMetrics())
         if values.error is not None:
-            raise narrow.fetch_failed(narrow.CUSTOM_API, values.error)
-        return narrow.object_sample(values.items) if query.type == OBJECT else narrow.custom_pod_sample(values.items)
+            raise metrics.fetch_failed(metrics.CUSTOM_API, values.error)
+        return metrics.object_sample(values.items) if query.type == OBJECT else metrics.custom_pod_sample(values.items)
 
     def _pod_items(self) -> tuple[PodMetrics, ...]:
         if self.pod_metrics is None:
             gone = "the server could not find the requested resource (get pods.metrics.k8s.io)"
-            raise narrow.fetch_failed(narrow.RESOURCE_API, gone)
+            raise metrics.fetch_failed(metrics.RESOURCE_API, gone)
         if self.pod_metrics.error is not None:
-            raise narrow.fetch_failed(narrow.RESOURCE_API, self.pod_metrics.error)
+            raise metrics.fetch_failed(metrics.RESOURCE_API, self.pod_metrics.error)
         return self.pod_metrics.items
 
 

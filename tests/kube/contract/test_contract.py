@@ -7,16 +7,12 @@ import msgspec
 import pytest
 from kube.wire import until
 
+from hpad.api import hpa as hpas
+from hpad.api import selector
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Key
 from hpad.kube.errors import ApiError
-from hpad.model import hpa as hpas
-from hpad.model import selector
 from hpad.model.events import Event
-from hpad.model.hpa import (
-    CrossVersionObjectReference,
-    HorizontalPodAutoscalerCondition,
-    HorizontalPodAutoscalerStatus,
-)
-from hpad.model.key import Key
 
 APPS = "/apis/apps/v1/{ns}"
 HPAS = "/apis/autoscaling/v2/{ns}/horizontalpodautoscalers"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from hpad.api.quantity import Quantity
 from hpad.lab.servers import rabbitmq
-from hpad.model.quantity import Quantity
 
 BUDGET = "40"
 LIMIT = 240

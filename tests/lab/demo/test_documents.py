@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from hpad.api import decode, defaults, validation
 from hpad.lab.demo import cpu, documents, queue
-from hpad.model import decode, defaults, validation
 
 NAMES = (cpu.NAME, queue.NAME)
 

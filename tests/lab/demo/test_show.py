@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockBuster
 
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.lab.demo import show
 from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.half import Half
 from hpad.lab.demo.view import Frame
 from hpad.lab.servers import rabbitmq
-from hpad.model import hpa as hpas
-from hpad.model.hpa import HorizontalPodAutoscaler
 
 
 class Gallery:

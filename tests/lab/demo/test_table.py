@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.lab.demo import table
 from hpad.lab.demo.style import Style
-from hpad.model import hpa as hpas
-from hpad.model.hpa import HorizontalPodAutoscaler
 
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 CPU = {

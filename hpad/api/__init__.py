@@ -1,0 +1,1 @@
+"""Kubernetes API types: HPA, metadata, quantities and selectors; decoding, defaulting, validation, conversion."""

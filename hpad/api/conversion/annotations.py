@@ -1,0 +1,125 @@
+"""The annotations in which older versions of an HPA carry what their own fields have no room for.
+
+They are read as Go's encoding/json reads them: the case of a field's name is not looked at, and unknown fields are
+left out. They are written as Go writes them: no spaces, sorted maps, `<`, `>` and `&` escaped.
+
+`spec.behavior` as autoscaling/v1 and v2beta1 carry it in an annotation: Kubernetes' internal form.
+
+That form has Go's own field names (`StabilizationWindowSeconds`) and writes what is absent as null.
+"""
+
+import typing
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from hpad.api import hpa as v2
+from hpad.api import strict
+from hpad.api.metadata import ObjectMeta
+from hpad.api.quantity import Quantity
+
+METRICS: Final = "autoscaling.alpha.kubernetes.io/metrics"
+BEHAVIOR: Final = "autoscaling.alpha.kubernetes.io/behavior"
+CURRENT_METRICS: Final = "autoscaling.alpha.kubernetes.io/current-metrics"
+CONDITIONS: Final = "autoscaling.alpha.kubernetes.io/conditions"
+
+ROUND_TRIP: Final = frozenset(
+    {METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS, "autoscaling.alpha.kubernetes.io/update-policy"}
+)
+"""The annotations that stand for fields; in autoscaling/v2 they mean nothing, and the API server drops them."""
+
+T = TypeVar("T")
+
+
+def without_fields(metadata: ObjectMeta) -> ObjectMeta:
+    """The metadata without the annotations that stand for fields."""
+    kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in ROUND_TRIP}
+    return msgspec.structs.replace(metadata, annotations=kept or None)
+
+
+def read(metadata: ObjectMeta, name: str, kind: type[T]) -> T | None:
+    """What the annotation of that name says; None where it is absent, or says nothing that can be read. Never raises.
+
+    An annotation that is empty, no JSON, or of another shape is ignored, as by Kubernetes (autoscaling/v1,
+    conversion.go: Convert_v1_HorizontalPodAutoscaler_To_autoscaling_HorizontalPodAutoscaler).
+    """
+    text = (metadata.annotations or {}).get(name)
+    return None if text is None else _read(text, kind)
+
+
+def ignored(text: str, kind: Any) -> bool:
+    """Whether an annotation says something that `read` cannot read; an empty one says nothing."""
+    return bool(text.strip()) and _read(text, kind) is None
+
+
+def _read(text: str, kind: type[T]) -> T | None:
+    try:
+        value = strict.folded(_or_zero(msgspec.json.decode(text), kind), kind)
+        return msgspec.convert(value, kind, dec_hook=v2.dec_hook)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _or_zero(value: Any, kind: Any) -> Any:
+    """What Go makes of null: an empty list, or a struct without any field."""
+    if value is not None:
+        return value
+    return [] if typing.get_origin(kind) is tuple else {}
+
+
+def write(value: Any) -> str:
+    """The annotation's text for a struct, or a tuple of them."""
+    text = msgspec.json.encode(value, enc_hook=v2.enc_hook, order="deterministic").decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="pascal"):
+    """How every struct of this file meets JSON."""
+
+
+class ScalingPolicy(_Wire, frozen=True):
+    type: str = ""
+    value: int = 0
+    period_seconds: int = 0
+
+
+class ScalingRules(_Wire, frozen=True):
+    stabilization_window_seconds: int | None = None
+    select_policy: str | None = None
+    policies: tuple[ScalingPolicy, ...] | None = None
+    tolerance: Quantity | None = None
+
+
+class Behavior(_Wire, frozen=True):
+    scale_up: ScalingRules | None = None
+    scale_down: ScalingRules | None = None
+
+
+def to_v2(behavior: Behavior | None) -> v2.HorizontalPodAutoscalerBehavior | None:
+    """The same rules under the names of the API; without rules for a direction there is no behavior at all."""
+    if behavior is None or behavior == Behavior():
+        return None
+    return v2.HorizontalPodAutoscalerBehavior(_rules_to_v2(behavior.scale_up), _rules_to_v2(behavior.scale_down))
+
+
+def from_v2(behavior: v2.HorizontalPodAutoscalerBehavior) -> Behavior:
+    """The same rules under Go's names."""
+    return Behavior(_rules_from_v2(behavior.scale_up), _rules_from_v2(behavior.scale_down))
+
+
+def _rules_to_v2(rules: ScalingRules | None) -> v2.HPAScalingRules | None:
+    if rules is None:
+        return None
+    policies = None
+    if rules.policies is not None:
+        policies = tuple(v2.HPAScalingPolicy(each.type, each.value, each.period_seconds) for each in rules.policies)
+    return v2.HPAScalingRules(rules.stabilization_window_seconds, rules.select_policy, policies, rules.tolerance)
+
+
+def _rules_from_v2(rules: v2.HPAScalingRules | None) -> ScalingRules | None:
+    if rules is None:
+        return None
+    policies = None
+    if rules.policies is not None:
+        policies = tuple(ScalingPolicy(each.type, each.value, each.period_seconds) for each in rules.policies)
+    return ScalingRules(rules.stabilization_window_seconds, rules.select_policy, policies, rules.tolerance)

@@ -1,0 +1,162 @@
+"""From a document, whatever autoscaling version it is written in, to an HPA in autoscaling/v2.
+
+Fields that exist, but in another version of an HPA: why they cannot stand there, and what to write instead.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from hpad.api import conversion, strict
+from hpad.api import hpa as v2
+from hpad.api.conversion import annotations, v1, v2beta1
+from hpad.api.fields import FieldError, not_supported, required, shown, type_invalid
+from hpad.api.hpa import HorizontalPodAutoscaler
+
+_USE_V2: Final = "{version} has no {field}: write apiVersion: autoscaling/v2"
+_CPU_IN_V2: Final = (
+    "{field} is autoscaling/v1: in {version} write metrics: [{{type: Resource, resource: {{name: cpu, "
+    "target: {{type: Utilization, averageUtilization: {value}}}}}}}]"
+)
+_TO_TARGET: Final = "{field} is autoscaling/v2beta1: in {version} write target: {{type: %s, %s: {value}}}"
+_UTILIZATION: Final = _TO_TARGET % ("Utilization", "averageUtilization")
+_AVERAGE: Final = _TO_TARGET % ("AverageValue", "averageValue")
+_VALUE: Final = _TO_TARGET % ("Value", "value")
+_NAME: Final = "{field} is autoscaling/v2beta1: in {version} write metric: {{name: {value}}}"
+_SELECTOR: Final = "{field} is autoscaling/v2beta1: in {version} write it as metric.selector"
+_DESCRIBED: Final = (
+    "this is autoscaling/v2beta1: in {version} the object is named by describedObject, target is the goal"
+)
+_FLAT: Final = "{field} is autoscaling/v2: write apiVersion: autoscaling/v2, or in {version} %s"
+_FLAT_RESOURCE: Final = _FLAT % "targetAverageUtilization: 50 (or targetAverageValue: 200m) beside name"
+_FLAT_METRIC: Final = _FLAT % "metricName and the goal (targetAverageValue or targetValue) beside it"
+
+_IN_V2: Final[dict[tuple[str, str], str]] = {
+    ("HorizontalPodAutoscalerSpec", "targetCPUUtilizationPercentage"): _CPU_IN_V2,
+    ("ResourceMetricSource", "targetAverageUtilization"): _UTILIZATION,
+    ("ResourceMetricSource", "targetAverageValue"): _AVERAGE,
+    ("ContainerResourceMetricSource", "targetAverageUtilization"): _UTILIZATION,
+    ("ContainerResourceMetricSource", "targetAverageValue"): _AVERAGE,
+    ("PodsMetricSource", "metricName"): _NAME,
+    ("PodsMetricSource", "targetAverageValue"): _AVERAGE,
+    ("PodsMetricSource", "selector"): _SELECTOR,
+    ("ObjectMetricSource", "metricName"): _NAME,
+    ("ObjectMetricSource", "targetValue"): _VALUE,
+    ("ObjectMetricSource", "averageValue"): _AVERAGE,
+    ("ObjectMetricSource", "selector"): _SELECTOR,
+    ("ExternalMetricSource", "metricName"): _NAME,
+    ("ExternalMetricSource", "metricSelector"): _SELECTOR,
+    ("ExternalMetricSource", "targetValue"): _VALUE,
+    ("ExternalMetricSource", "targetAverageValue"): _AVERAGE,
+    ("MetricTarget", "kind"): _DESCRIBED,
+    ("MetricTarget", "name"): _DESCRIBED,
+    ("MetricTarget", "apiVersion"): _DESCRIBED,
+}
+_FORMS: Final[dict[str, dict[tuple[str, str], str]]] = {
+    "autoscaling/v2": _IN_V2,
+    "autoscaling/v2beta2": {**_IN_V2, ("HPAScalingRules", "tolerance"): _USE_V2},
+    "autoscaling/v2beta1": {
+        ("HorizontalPodAutoscalerSpec", "targetCPUUtilizationPercentage"): (
+            "{field} is autoscaling/v1: in {version} write metrics: [{{type: Resource, resource: {{name: cpu, "
+            "targetAverageUtilization: {value}}}}}]"
+        ),
+        ("HorizontalPodAutoscalerSpec", "behavior"): _USE_V2,
+        ("ResourceMetricSource", "target"): _FLAT_RESOURCE,
+        ("ContainerResourceMetricSource", "target"): _FLAT_RESOURCE,
+        ("PodsMetricSource", "target"): _FLAT_METRIC,
+        ("PodsMetricSource", "metric"): _FLAT_METRIC,
+        ("ExternalMetricSource", "target"): _FLAT_METRIC,
+        ("ExternalMetricSource", "metric"): _FLAT_METRIC,
+        ("ObjectMetricSource", "metric"): _FLAT_METRIC,
+        ("ObjectMetricSource", "describedObject"): _FLAT % "target: {{apiVersion, kind, name}} names the object",
+    },
+    "autoscaling/v1": {
+        ("HorizontalPodAutoscalerSpec", "metrics"): (
+            "{version} has no metrics: write apiVersion: autoscaling/v2, or for a CPU goal alone "
+            "targetCPUUtilizationPercentage: 50"
+        ),
+        ("HorizontalPodAutoscalerSpec", "behavior"): _USE_V2,
+    },
+}
+
+
+def hint(version: str) -> Callable[[str, str, Any], str | None]:
+    """For one apiVersion: (struct, field, value) -> the advice, or None for a field that is no such mix."""
+    forms = _FORMS[version]
+
+    def advice(struct: str, field: str, value: Any) -> str | None:
+        form = forms.get((struct, field))
+        if form is None:
+            return None
+        text = value if isinstance(value, str) else shown(value)
+        return form.format(version=version, field=field, value=text)
+
+    return advice
+
+
+def _from_v2(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    metadata = annotations.without_fields(hpa.metadata)
+    return msgspec.structs.replace(hpa, metadata=metadata, api_version=v2.API_VERSION)
+
+
+_VERSIONS: Final[dict[str, tuple[type, Callable[[Any], HorizontalPodAutoscaler]]]] = {
+    "autoscaling/v1": (v1.HorizontalPodAutoscaler, conversion.from_v1),
+    "autoscaling/v2beta1": (v2beta1.HorizontalPodAutoscaler, conversion.from_v2beta1),
+    "autoscaling/v2beta2": (HorizontalPodAutoscaler, _from_v2),
+    "autoscaling/v2": (HorizontalPodAutoscaler, _from_v2),
+}
+VERSIONS: Final = tuple(_VERSIONS)
+
+
+class DecodeError(ValueError):
+    """The document is no HPA; `errors` says what is wrong with which field."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__("; ".join(error.message for error in errors))
+        self.errors = errors
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What could be read of a document: the HPA (None where a value has the wrong type), and all that is wrong."""
+
+    hpa: HorizontalPodAutoscaler | None
+    errors: tuple[FieldError, ...] = ()
+    version: str = v2.API_VERSION
+
+
+def decode(value: Any) -> HorizontalPodAutoscaler:
+    """The HPA of a JSON-like document in autoscaling/v1, v2beta1, v2beta2 or v2, neither defaulted nor validated.
+
+    Raises DecodeError for a document that holds anything beside an HPA, unknown fields included.
+    """
+    reading = read(value)
+    if reading.hpa is None or reading.errors:
+        raise DecodeError(list(reading.errors))
+    return reading.hpa
+
+
+def read(value: Any) -> Reading:
+    """Like `decode`, but with whatever could be read in spite of errors."""
+    version = value.get("apiVersion") if isinstance(value, dict) else None
+    fault = _header_fault(value, version)
+    if fault is not None:
+        return Reading(None, (fault,))
+    assert isinstance(version, str)
+    kind, convert = _VERSIONS[version]
+    reader = strict.Reader(hint(version))
+    clean = reader.read(value, kind)
+    if not reader.sound:
+        return Reading(None, tuple(reader.errors), version)
+    hpa = convert(msgspec.convert(clean, kind, dec_hook=v2.dec_hook))
+    return Reading(hpa, tuple(reader.errors), version)
+
+
+def _header_fault(value: Any, version: Any) -> FieldError | None:
+    if not isinstance(value, dict):
+        return type_invalid("", value, "must be an object with apiVersion, kind, metadata and spec")
+    if value.get("kind") != v2.KIND:
+        return not_supported("kind", value.get("kind"), [v2.KIND])
+    if not version:
+        return required("apiVersion", f"one of {', '.join(VERSIONS)}")
+    return None if version in VERSIONS else not_supported("apiVersion", version, VERSIONS)

@@ -1,0 +1,241 @@
+"""autoscaling/v2 HorizontalPodAutoscaler, as the API server writes it.
+
+Field for field k8s.io/api/autoscaling/v2 (1.36). Every field may be absent on the way in: saying what is missing is
+the business of `validation`, filling it in that of `defaults`. On the way out a field is left out where Go's
+`omitempty` leaves it out; the others (`field(default_factory=...)` below: msgspec never omits those) are always there.
+
+The target of an HPA, seen through its scale subresource.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from hpad.api.metadata import ObjectMeta
+from hpad.api.quantity import Quantity
+from hpad.api.selector import LabelSelector
+
+API_VERSION = "autoscaling/v2"
+KIND = "HorizontalPodAutoscaler"
+
+
+def _null() -> None:
+    return None
+
+
+class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """How every struct of this file meets JSON."""
+
+
+class CrossVersionObjectReference(_Wire, frozen=True):
+    """The scale target, or the object that an Object metric describes."""
+
+    kind: str = msgspec.field(default_factory=str)
+    name: str = msgspec.field(default_factory=str)
+    api_version: str = ""
+
+
+class MetricIdentifier(_Wire, frozen=True):
+    """A metric's name, and the selector that narrows it."""
+
+    name: str = msgspec.field(default_factory=str)
+    selector: LabelSelector | None = None
+
+
+class MetricTarget(_Wire, frozen=True):
+    """The goal of a metric: `type` is Utilization, Value or AverageValue."""
+
+    type: str = msgspec.field(default_factory=str)
+    value: Quantity | None = None
+    average_value: Quantity | None = None
+    average_utilization: int | None = None
+
+
+class ObjectMetricSource(_Wire, frozen=True):
+    described_object: CrossVersionObjectReference = CrossVersionObjectReference()
+    target: MetricTarget = MetricTarget()
+    metric: MetricIdentifier = MetricIdentifier()
+
+
+class PodsMetricSource(_Wire, frozen=True):
+    metric: MetricIdentifier = MetricIdentifier()
+    target: MetricTarget = MetricTarget()
+
+
+class ResourceMetricSource(_Wire, frozen=True):
+    name: str = msgspec.field(default_factory=str)
+    target: MetricTarget = MetricTarget()
+
+
+class ContainerResourceMetricSource(_Wire, frozen=True):
+    name: str = msgspec.field(default_factory=str)
+    target: MetricTarget = MetricTarget()
+    container: str = msgspec.field(default_factory=str)
+
+
+class ExternalMetricSource(_Wire, frozen=True):
+    metric: MetricIdentifier = MetricIdentifier()
+    target: MetricTarget = MetricTarget()
+
+
+class MetricSpec(_Wire, frozen=True):
+    """One entry of spec.metrics: `type` names the one source that is set."""
+
+    type: str = msgspec.field(default_factory=str)
+    object: ObjectMetricSource | None = None
+    pods: PodsMetricSource | None = None
+    resource: ResourceMetricSource | None = None
+    container_resource: ContainerResourceMetricSource | None = None
+    external: ExternalMetricSource | None = None
+
+
+class HPAScalingPolicy(_Wire, frozen=True):
+    """At most `value` Pods or Percent within `period_seconds`."""
+
+    type: str = msgspec.field(default_factory=str)
+    value: int = msgspec.field(default_factory=int)
+    period_seconds: int = msgspec.field(default_factory=int)
+
+
+class HPAScalingRules(_Wire, frozen=True):
+    """The rules of one direction; `policies` None is absent, () an empty list."""
+
+    stabilization_window_seconds: int | None = None
+    select_policy: str | None = None
+    policies: tuple[HPAScalingPolicy, ...] | None = None
+    tolerance: Quantity | None = None
+
+
+class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
+    scale_up: HPAScalingRules | None = None
+    scale_down: HPAScalingRules | None = None
+
+
+class HorizontalPodAutoscalerSpec(_Wire, frozen=True, dict=True):
+    """What is wanted. Its `__dict__` (never copied, compared or written) is where `model.intent` keeps what follows."""
+
+    scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
+    min_replicas: int | None = None
+    max_replicas: int = msgspec.field(default_factory=int)
+    metrics: tuple[MetricSpec, ...] = ()
+    behavior: HorizontalPodAutoscalerBehavior | None = None
+
+
+class MetricValueStatus(_Wire, frozen=True):
+    value: Quantity | None = None
+    average_value: Quantity | None = None
+    average_utilization: int | None = None
+
+
+class ObjectMetricStatus(_Wire, frozen=True):
+    metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
+    current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
+    described_object: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
+
+
+class PodsMetricStatus(_Wire, frozen=True):
+    metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
+    current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
+
+
+class ResourceMetricStatus(_Wire, frozen=True):
+    name: str = msgspec.field(default_factory=str)
+    current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
+
+
+class ContainerResourceMetricStatus(_Wire, frozen=True):
+    name: str = msgspec.field(default_factory=str)
+    current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
+    container: str = msgspec.field(default_factory=str)
+
+
+class ExternalMetricStatus(_Wire, frozen=True):
+    metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
+    current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
+
+
+class MetricStatus(_Wire, frozen=True):
+    """The last reading of one entry of spec.metrics; all empty (`type` "") where there was none."""
+
+    type: str = msgspec.field(default_factory=str)
+    object: ObjectMetricStatus | None = None
+    pods: PodsMetricStatus | None = None
+    resource: ResourceMetricStatus | None = None
+    container_resource: ContainerResourceMetricStatus | None = None
+    external: ExternalMetricStatus | None = None
+
+
+class HorizontalPodAutoscalerCondition(_Wire, frozen=True):
+    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero, and since when."""
+
+    type: str = msgspec.field(default_factory=str)
+    status: str = msgspec.field(default_factory=str)
+    last_transition_time: datetime | None = msgspec.field(default_factory=_null)
+    reason: str = ""
+    message: str = ""
+
+
+class HorizontalPodAutoscalerStatus(_Wire, frozen=True):
+    observed_generation: int | None = None
+    last_scale_time: datetime | None = None
+    current_replicas: int = 0
+    desired_replicas: int = msgspec.field(default_factory=int)
+    current_metrics: tuple[MetricStatus, ...] | None = msgspec.field(default_factory=_null)
+    conditions: tuple[HorizontalPodAutoscalerCondition, ...] = ()
+
+
+class HorizontalPodAutoscaler(_Wire, frozen=True):
+    """One HPA, whatever version it was written in."""
+
+    kind: str = msgspec.field(default_factory=lambda: KIND)
+    api_version: str = msgspec.field(default_factory=lambda: API_VERSION)
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: HorizontalPodAutoscalerSpec = msgspec.field(default_factory=HorizontalPodAutoscalerSpec)
+    status: HorizontalPodAutoscalerStatus = msgspec.field(default_factory=HorizontalPodAutoscalerStatus)
+
+
+def dec_hook(kind: type, value: Any) -> Any:
+    """Decode what msgspec does not know by itself: quantities, written as text or as a number."""
+    if kind is Quantity:
+        return Quantity.parse(value)
+    raise NotImplementedError(kind)
+
+
+def enc_hook(value: Any) -> Any:
+    """Encode what msgspec does not know by itself: quantities, in their canonical text."""
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def from_builtins(value: Any) -> HorizontalPodAutoscaler:
+    """Read an autoscaling/v2 object from JSON-like builtins; raises msgspec.ValidationError naming the path."""
+    return msgspec.convert(value, HorizontalPodAutoscaler, dec_hook=dec_hook)
+
+
+def to_builtins(value: Any) -> Any:
+    """Any struct of this file (or a tuple of them) as JSON-like builtins, times as RFC 3339 text."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))  # unlike to_builtins: lists, not tuples
+
+
+class ScaleSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    replicas: int = 0
+
+
+class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    replicas: int = msgspec.field(default_factory=int)
+    selector: str = ""
+
+
+class Scale(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """autoscaling/v1 Scale, modelled in full, so that it may be PUT back. `metadata` is kept as it came."""
+
+    kind: str = msgspec.field(default_factory=lambda: "Scale")  # a factory: always written
+    api_version: str = msgspec.field(default_factory=lambda: "autoscaling/v1")
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
+    status: ScaleStatus = msgspec.field(default_factory=ScaleStatus)
+
+    def with_replicas(self, replicas: int) -> "Scale":
+        return msgspec.structs.replace(self, spec=ScaleSpec(replicas))

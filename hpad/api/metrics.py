@@ -1,0 +1,190 @@
+"""The three metrics lists of Kubernetes, as they come over the wire.
+
+metrics.k8s.io/v1beta1 PodMetricsList, custom.metrics.k8s.io/v1beta2 (and v1beta1) MetricValueList and
+external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities stay text until a decision needs them. Lists may be
+null: that is how Go writes an empty one.
+
+From the three metrics lists of Kubernetes to samples, with the words Kubernetes uses where there is none.
+
+For adapters that read metrics.k8s.io, custom.metrics.k8s.io or external.metrics.k8s.io, and for replaying what they
+read. Missing is never zero: a pod whose containers don't all report is left out, an empty list is an error.
+"""
+
+import functools
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from hpad.api import duration
+from hpad.api.metadata import Moment, ObjectMeta
+from hpad.api.quantity import QuantityError, parse_milli
+from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue
+from hpad.api.text import shown
+
+
+class ContainerMetrics(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    usage: dict[str, str | int | float] | None = None
+
+
+class PodMetrics(msgspec.Struct, frozen=True, gc=False):
+    """`window` is a Go duration such as "30s" or "1m0s"."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    timestamp: Moment | None = None
+    window: str = "0s"
+    containers: tuple[ContainerMetrics, ...] | None = ()
+
+
+class PodMetricsList(msgspec.Struct, frozen=True):
+    items: tuple[PodMetrics, ...] | None = ()
+
+
+class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One custom metric value; v1beta1 calls its window `window`, v1beta2 `windowSeconds`."""
+
+    described_object: ObjectReference = ObjectReference()
+    timestamp: Moment | None = None
+    window_seconds: int | None = None
+    value: str | int | float = "0"
+
+
+class MetricValueList(msgspec.Struct, frozen=True):
+    items: tuple[MetricValue, ...] | None = ()
+
+
+class ExternalMetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metric_name: str = ""
+    metric_labels: dict[str, str] | None = None
+    timestamp: Moment | None = None
+    window: int | None = msgspec.field(default=None, name="window")
+    value: str | int | float = "0"
+
+
+class ExternalMetricValueList(msgspec.Struct, frozen=True):
+    items: tuple[ExternalMetricValue, ...] | None = ()
+
+
+RESOURCE_API: Final = "resource"
+CUSTOM_API: Final = "custom"
+EXTERNAL_API: Final = "external"
+
+_CUSTOM_WINDOW: Final = timedelta(minutes=1)
+"""What Kubernetes assumes where a custom metric doesn't say over which time it was taken."""
+_UNKNOWN_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def fetch_failed(api: str, message: str) -> AdapterError:
+    """The error of an API ("resource", "custom" or "external") that gave no list."""
+    return AdapterError(f"unable to fetch metrics from {api} metrics API: {message}")
+
+
+def pod_sample(items: Sequence[PodMetrics] | None, resource: str, container: str = "") -> PodSample:
+    """Usage of one resource: of one container of each pod, or ("") of all its containers.
+
+    Raises AdapterError where there are no items, or where a usage is no quantity.
+    """
+    if not items:
+        raise _nothing(RESOURCE_API)
+    values = {}
+    for item in items:
+        usage = _container_usage(item, resource, container) if container else _pod_usage(item, resource)
+        if usage is not None:
+            values[item.metadata.name] = PodValue(usage, item.timestamp or _UNKNOWN_TIME, _window(item))
+    return PodSample(values, items[0].timestamp or _UNKNOWN_TIME)
+
+
+def custom_pod_sample(items: Sequence[MetricValue] | None) -> PodSample:
+    """A custom metric of pods, by the name of the object that each value describes.
+
+    Raises AdapterError where there are no items, or where a value is no quantity.
+    """
+    if not items:
+        raise _nothing(CUSTOM_API)
+    values = {}
+    for item in items:
+        name, seconds = item.described_object.name, item.window_seconds
+        window = _CUSTOM_WINDOW if seconds is None else _seconds(seconds, f"the custom metric of {name}")
+        value = _milli(item.value, f"the custom metric of {name}")
+        values[name] = PodValue(value, item.timestamp or _UNKNOWN_TIME, window)
+    return PodSample(values, items[0].timestamp or _UNKNOWN_TIME)
+
+
+def object_sample(items: Sequence[MetricValue] | None) -> ObjectSample:
+    """A custom metric of one object; raises AdapterError where there is not exactly one value, or no quantity."""
+    if items is None or len(items) != 1:
+        counted = f"the custom metrics API server returned {len(items or ())} results when we asked for exactly one"
+        raise fetch_failed(CUSTOM_API, counted)
+    item = items[0]
+    value = _milli(item.value, f"the custom metric of {item.described_object.name}")
+    return ObjectSample(value, item.timestamp or _UNKNOWN_TIME)
+
+
+def external_sample(items: Sequence[ExternalMetricValue] | None) -> ExternalSample:
+    """All series of an external metric; raises AdapterError where there is none, or where a value is no quantity."""
+    if not items:
+        raise _nothing(EXTERNAL_API)
+    values = tuple(_milli(item.value, f"the external metric {item.metric_name}") for item in items)
+    return ExternalSample(values, items[0].timestamp or _UNKNOWN_TIME)
+
+
+def _nothing(api: str) -> AdapterError:
+    return AdapterError(f"no metrics returned from {api} metrics API")
+
+
+def _container_usage(item: PodMetrics, resource: str, name: str) -> int | None:
+    for container in item.containers or ():
+        if container.name == name:
+            usage = (container.usage or {}).get(resource)
+            return (
+                None if usage is None else _milli(usage, f"{resource} of container {name} of pod {item.metadata.name}")
+            )
+    return None
+
+
+def _pod_usage(item: PodMetrics, resource: str) -> int | None:
+    usages = ((container.usage or {}).get(resource) for container in item.containers or ())
+    return _sum(usages, f"{resource} of pod {item.metadata.name}")
+
+
+def _sum(usages: Iterable[str | int | float | None], what: str) -> int | None:
+    """The sum of all, None where there are none or where one is missing."""
+    total = None
+    for usage in usages:
+        if usage is None:
+            return None
+        total = (total or 0) + _milli(usage, what)
+    return total
+
+
+def _milli(value: str | int | float, what: str) -> int:
+    try:
+        return parse_milli(value if isinstance(value, str) else repr(value))
+    except QuantityError as error:
+        raise AdapterError(f"{what} reads {shown(value)}, which is no quantity: {error}") from error
+
+
+def _seconds(seconds: int, what: str) -> timedelta:
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError as error:
+        raise AdapterError(f"{what} stands for {seconds} seconds, which no time is") from error
+
+
+def _window(item: PodMetrics) -> timedelta:
+    try:
+        return _duration(item.window)
+    except ValueError as error:
+        raise AdapterError(f"the window of pod {item.metadata.name}: {error}") from error
+
+
+_duration = functools.lru_cache(maxsize=1 << 10)(duration.parse)

@@ -1,0 +1,196 @@
+"""A pod, as far as decisions read it."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from hpad.api.metadata import Moment
+from hpad.api.quantity import Quantity
+
+_ALWAYS: Final = "Always"
+
+
+class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
+    """What one container asks for: resource name -> milli-units (cpu "200m" is 200, memory "64Mi" is 67108864000)."""
+
+    name: str
+    requests: Mapping[str, int]
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a pod says of itself; what it counts as is for `engine.measure` to judge.
+
+    `containers` are the regular containers, then the restartable init containers (sidecars), in their order.
+    `pod_requests` are what `effective_requests` gives for a pod with requests of its own (spec.resources), None for
+    the others.
+    `ready` is the status of the Ready condition ("True", "False", "Unknown"), None where there is no such condition;
+    `ready_since` its last transition.
+    """
+
+    name: str
+    namespace: str = ""
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    phase: str = ""
+    deleted: bool = False
+    start_time: datetime | None = None
+    ready: str | None = None
+    ready_since: datetime | None = None
+    containers: tuple[ContainerRequests, ...] = ()
+    pod_requests: Mapping[str, int] | None = None
+
+
+def effective_requests(
+    own: Mapping[str, int] | None,
+    containers: Iterable[Mapping[str, int]],
+    initial: Iterable[tuple[bool, Mapping[str, int]]],
+    overhead: Mapping[str, int],
+) -> Mapping[str, int] | None:
+    """What a pod with requests of its own asks for (KEP-2837), in milli-units; None where it has none that count.
+
+    What the pod doesn't say of cpu, memory or huge pages comes from its containers: the regular and the restartable
+    ones together, or an init container's if that is more. `initial` says of each init container, in their order,
+    whether it is restartable.
+    """
+    counted = {name: amount for name, amount in (own or {}).items() if _is_pod_level(name)}
+    if not counted:
+        return None
+    total: dict[str, int] = {}
+    for requests in containers:
+        _add(total, requests)
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for restartable, requests in initial:
+        if restartable:
+            _add(total, requests)
+            _add(sidecars, requests)
+        together = dict(sidecars)
+        if not restartable:
+            _add(together, requests)
+        _raise(peak, together)
+    _raise(total, peak)
+    total.update(counted)
+    _add(total, overhead)
+    return total
+
+
+def _is_pod_level(resource: str) -> bool:
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(total: dict[str, int], least: Mapping[str, int]) -> None:
+    for name, amount in least.items():
+        total[name] = max(amount, total.get(name, amount))
+
+
+class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The part of core/v1 Pod that decisions read."""
+
+
+class _Meta(_Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    deletion_timestamp: Moment | None = None
+
+
+class _Resources(_Wire, frozen=True):
+    requests: dict[str, Quantity] | None = None
+
+
+class _Container(_Wire, frozen=True):
+    name: str = ""
+    resources: _Resources = _Resources()
+    restart_policy: str | None = None
+
+
+class _Spec(_Wire, frozen=True):
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    resources: _Resources | None = None
+    overhead: dict[str, Quantity] | None = None
+
+
+class _Condition(_Wire, frozen=True):
+    type: str = ""
+    status: str = ""
+    last_transition_time: Moment | None = None
+
+
+class _Status(_Wire, frozen=True):
+    phase: str = ""
+    conditions: tuple[_Condition, ...] = ()
+    start_time: Moment | None = None
+
+
+class Wire(_Wire, frozen=True):
+    """A core/v1 Pod as JSON writes it, for decoders that come across one inside something larger."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+def from_wire(wire: Wire) -> Pod:
+    """The pod that a decoded object describes."""
+    spec, status = wire.spec, wire.status
+    regular = [ContainerRequests(each.name, _amounts(each.resources.requests)) for each in spec.containers]
+    initial = [
+        (each.restart_policy == _ALWAYS, ContainerRequests(each.name, _amounts(each.resources.requests)))
+        for each in spec.init_containers
+    ]
+    ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
+    return Pod(
+        name=wire.metadata.name,
+        namespace=wire.metadata.namespace,
+        labels=wire.metadata.labels or {},
+        phase=status.phase,
+        deleted=wire.metadata.deletion_timestamp is not None,
+        start_time=status.start_time,
+        ready=None if ready is None else ready.status,
+        ready_since=None if ready is None else ready.last_transition_time,
+        containers=(*regular, *(sidecar for restartable, sidecar in initial if restartable)),
+        pod_requests=effective_requests(
+            None if spec.resources is None else _amounts(spec.resources.requests),
+            [each.requests for each in regular],
+            [(restartable, each.requests) for restartable, each in initial],
+            _amounts(spec.overhead),
+        ),
+    )
+
+
+def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
+    """A core/v1 Pod from which `from_wire` reads the same pod; one being deleted is so since `now`."""
+    condition = _Condition("Ready", pod.ready, pod.ready_since) if pod.ready is not None else None
+    own = None if pod.pod_requests is None else _Resources(_quantities(pod.pod_requests))
+    wire = Wire(
+        metadata=_Meta(
+            name=pod.name,
+            namespace=pod.namespace,
+            labels=dict(pod.labels) or None,
+            deletion_timestamp=now if pod.deleted else None,
+        ),
+        spec=_Spec(
+            containers=tuple(_Container(each.name, _Resources(_quantities(each.requests))) for each in pod.containers),
+            resources=own,
+        ),
+        status=_Status(
+            phase=pod.phase, conditions=() if condition is None else (condition,), start_time=pod.start_time
+        ),
+    )
+    value: dict[str, Any] = msgspec.to_builtins(wire, enc_hook=str)
+    return value
+
+
+def _amounts(requests: Mapping[str, Quantity] | None) -> dict[str, int]:
+    return {name: quantity.milli() for name, quantity in (requests or {}).items()}
+
+
+def _quantities(requests: Mapping[str, int]) -> dict[str, Quantity]:
+    return {name: Quantity.from_milli(amount) for name, amount in requests.items()}

@@ -1,0 +1,303 @@
+"""Numbers with units, as the Kubernetes API writes them: `10500m`, `15Mi`, `1e3`.
+
+The rules are those of `resource.Quantity` in the Kubernetes API: exact decimal numbers, nothing finer than nano
+(a finer one rounds away from zero: who asks for some gets some), binary suffixes capped at 2^63-1.
+
+Go's int32, int64 and float64, where a decision depends on how they round, wrap and overflow.
+
+The conversions of a float that does not fit are those of amd64, where Kubernetes' decisions were recorded: the most
+negative number.
+"""
+
+import enum
+import functools
+import math
+import re
+from typing import Final, Never, final
+
+_FORMAT_ERROR: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_NUMERIC_ERROR: Final = "unable to parse numeric part of quantity"
+_SUFFIX_ERROR: Final = "unable to parse quantity's suffix"
+
+# More lenient than the expression in the message, as Kubernetes is: "." and "Ki" are zero.
+# Nothing is ever given back ("*+"): a long text that is none must not be tried in every way there is.
+_SPLIT: Final = re.compile(r"(([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?+)([eEinumkKMGTP]*+[-+]?[0-9]*+)")
+_EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)")
+
+_NANO: Final = -9
+_MAX_BINARY: Final = 2**63 - 1
+_MAX_EXPONENT: Final = 308  # where float64 ends
+_MAX_EXPONENT_CHARACTERS: Final = 20  # an int64 with its sign
+_MAX_DIGITS: Final = 400  # a guard: even what float64 can hold has no more than 309 before the point
+
+# How many digits Kubernetes keeps in an int64 with the exponent as written, rather than as a count of nanos.
+# Only the last bits of the float depend on it.
+_SHORT_DECIMAL: Final = 18
+_SHORT_BINARY: Final = 14
+
+
+class QuantityError(ValueError):
+    """The text is no quantity; the message is Kubernetes' own."""
+
+
+class Format(enum.Enum):
+    """The family of suffixes a quantity is printed with."""
+
+    DECIMAL_SI = "DecimalSI"
+    BINARY_SI = "BinarySI"
+    DECIMAL_EXPONENT = "DecimalExponent"
+
+
+_DECIMAL_SUFFIXES: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+_BINARY_SUFFIXES: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_NAMES: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
+_BINARY_NAMES: Final = ("", *_BINARY_SUFFIXES)
+
+
+@final
+class Quantity:
+    """`mantissa * 10**exponent`, exact, with the format it is printed in; compared and hashed by its value.
+
+    Build one with `parse`, `from_milli` or `from_value`; the exponent lies between -9 (nano) and 308.
+    """
+
+    # No dataclass: msgspec would read and write one as an object of three fields and never ask the hooks.
+    __slots__ = ("exponent", "format", "mantissa")
+    mantissa: int
+    exponent: int
+    format: Format
+
+    def __init__(self, mantissa: int, exponent: int, format: Format) -> None:
+        object.__setattr__(self, "mantissa", mantissa)
+        object.__setattr__(self, "exponent", exponent)
+        object.__setattr__(self, "format", format)
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError(f"a quantity never changes: {name} cannot be set")
+
+    def __reduce__(self) -> tuple[type["Quantity"], tuple[int, int, Format]]:
+        return Quantity, (self.mantissa, self.exponent, self.format)
+
+    @classmethod
+    def parse(cls, text: str | int | float) -> "Quantity":
+        """The quantity that a string, or a number as JSON and YAML write it, stands for.
+
+        Raises QuantityError, also where Kubernetes takes what no one can mean: an exponent beyond 308, or
+        more than 400 digits, as given or as printed.
+        """
+        if isinstance(text, str):
+            return parsed(text)
+        if isinstance(text, bool) or not isinstance(text, int | float):
+            raise QuantityError(_FORMAT_ERROR)
+        if isinstance(text, int) and abs(text) >= 10**_MAX_DIGITS:
+            raise QuantityError(_NUMERIC_ERROR)
+        return parsed(repr(text))
+
+    @classmethod
+    def from_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
+        """The quantity of `milli` thousandths."""
+        return cls(milli, -3, format)
+
+    @classmethod
+    def from_value(cls, value: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
+        """The quantity of `value` whole units."""
+        return cls(value, 0, format)
+
+    @property
+    def nano(self) -> int:
+        """The exact number of billionths."""
+        return _scaled(self.mantissa, self.exponent - _NANO)
+
+    @property
+    def sign(self) -> int:
+        """-1, 0 or 1."""
+        return (self.mantissa > 0) - (self.mantissa < 0)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the quantity is zero, however it was written."""
+        return self.mantissa == 0
+
+    def milli(self) -> int:
+        """Thousandths, rounded away from zero; unlike Kubernetes' int64 it never overflows."""
+        return _scaled(self.mantissa, self.exponent + 3)
+
+    def value(self) -> int:
+        """Whole units, rounded away from zero; unlike Kubernetes' int64 it never overflows."""
+        return _scaled(self.mantissa, self.exponent)
+
+    def __float__(self) -> float:
+        """The nearest float, give or take the last bit: the same bits as `AsApproximateFloat64`."""
+        try:
+            mantissa = float(self.mantissa)
+        except OverflowError:
+            return math.inf * self.sign
+        if self.exponent >= 0:
+            return mantissa * (float(f"1e{self.exponent & ~31}") * float(f"1e{self.exponent & 31}"))
+        return mantissa * (1.0 / 10.0**-self.exponent)
+
+    def __str__(self) -> str:
+        """The canonical text: no fraction, the largest suffix that loses nothing."""
+        if self.mantissa == 0:
+            return "0"
+        if self.format is Format.BINARY_SI:
+            units, rest = divmod(self.nano, 10**9)
+            if not rest and abs(units) >= 1024:
+                return _binary_text(units)
+        return _decimal_text(self.mantissa, self.exponent, self.format)
+
+    def __repr__(self) -> str:
+        return f"Quantity({str(self)!r})"
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+    def __eq__(self, other: object) -> bool:
+        return self.nano == other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: "Quantity") -> bool:
+        return self.nano < other.nano
+
+    def __le__(self, other: "Quantity") -> bool:
+        return self.nano <= other.nano
+
+    def __gt__(self, other: "Quantity") -> bool:
+        return self.nano > other.nano
+
+    def __ge__(self, other: "Quantity") -> bool:
+        return self.nano >= other.nano
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def parse_milli(text: str | bytes) -> int:
+    """Thousandths of a quantity's text, rounded away from zero: `parse_milli("194209608n")` is 195.
+
+    For decoders, where the same texts come back tick after tick. Raises QuantityError.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("ascii", "replace")
+    mantissa, exponent, _ = _read(text)
+    return _scaled(mantissa, exponent + 3)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def parsed(text: str) -> Quantity:
+    """What `Quantity.parse` makes of a text, remembered; raises QuantityError."""
+    return Quantity(*_read(text))
+
+
+def _read(text: str) -> tuple[int, int, Format]:
+    """Mantissa, exponent and format of a text; raises QuantityError."""
+    match = _SPLIT.fullmatch(text)
+    if match is None or not text:
+        raise QuantityError(_FORMAT_ERROR)
+    number, sign, whole, fraction, suffix = match.groups("")
+    digits = (len(whole) or 1) + len(fraction)
+    if digits > _MAX_DIGITS:
+        raise QuantityError(_NUMERIC_ERROR)
+    mantissa = int(f"{sign}0{whole}{fraction}")
+    power = _BINARY_SUFFIXES.get(suffix)
+    if power is not None:
+        short = not fraction and digits + (power * 3 // 10) <= _SHORT_BINARY
+        return (mantissa << power, 0, Format.BINARY_SI) if short else _binary(mantissa << power, -len(fraction))
+    exponent = _DECIMAL_SUFFIXES.get(suffix)
+    format = Format.DECIMAL_SI
+    if exponent is None:
+        exponent, format = _exponent(suffix), Format.DECIMAL_EXPONENT
+    exponent -= len(fraction)
+    if digits + exponent % 3 > _MAX_DIGITS:  # its suffix being for thousands, it would print with more
+        raise QuantityError(_NUMERIC_ERROR)
+    if exponent >= _NANO and digits <= _SHORT_DECIMAL:
+        return mantissa, exponent, format
+    if not number.strip("+-."):
+        raise QuantityError(_NUMERIC_ERROR)
+    return _scaled(mantissa, exponent - _NANO), _NANO, format
+
+
+def _exponent(suffix: str) -> int:
+    """The power of ten that `e3`, `E-2` or `e+02` stands for; raises QuantityError."""
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None or len(suffix) > _MAX_EXPONENT_CHARACTERS or int(match[1]) > _MAX_EXPONENT:
+        raise QuantityError(_SUFFIX_ERROR)
+    return int(match[1])
+
+
+def _binary(mantissa: int, exponent: int) -> tuple[int, int, Format]:
+    """A number with a binary suffix, kept in nanos; capped, and no longer binary where it is below one."""
+    nano = _scaled(mantissa, exponent - _NANO)
+    if abs(nano) > _MAX_BINARY * 10**9:
+        return (_MAX_BINARY if nano > 0 else -_MAX_BINARY), 0, Format.BINARY_SI
+    return nano, _NANO, Format.DECIMAL_SI if 0 < abs(nano) < 10**9 else Format.BINARY_SI
+
+
+def _scaled(mantissa: int, exponent: int) -> int:
+    """`mantissa * 10**exponent` as an integer, rounded away from zero."""
+    if exponent >= 0:
+        factor: int = 10**exponent
+        return mantissa * factor
+    divisor: int = 10 ** min(-exponent, _MAX_DIGITS)  # beyond that every mantissa rounds to one
+    return -(-mantissa // divisor) if mantissa > 0 else mantissa // divisor
+
+
+def _binary_text(units: int) -> str:
+    step = 0
+    while units % 1024 == 0 and step < len(_BINARY_NAMES) - 1:
+        units //= 1024
+        step += 1
+    return f"{units}{_BINARY_NAMES[step]}"
+
+
+def _decimal_text(mantissa: int, exponent: int, format: Format) -> str:
+    while mantissa % 10 == 0 and exponent < _MAX_EXPONENT:  # beyond it nothing could be read back
+        mantissa //= 10
+        exponent += 1
+    mantissa *= 10 ** (exponent % 3)
+    exponent -= exponent % 3
+    if format is not Format.DECIMAL_EXPONENT and exponent in _DECIMAL_NAMES:
+        return f"{mantissa}{_DECIMAL_NAMES[exponent]}"
+    return f"{mantissa}e{exponent}" if exponent else str(mantissa)
+
+
+MAX_INT32: Final = 2**31 - 1
+MIN_INT32: Final = -(2**31)
+MAX_INT64: Final = 2**63 - 1
+MIN_INT64: Final = -(2**63)
+
+
+def int32(number: int) -> int:
+    """The low 32 bits, signed."""
+    return number if MIN_INT32 <= number <= MAX_INT32 else (number + 2**31) % 2**32 - 2**31
+
+
+def int64(number: int) -> int:
+    """The low 64 bits, signed."""
+    return number if MIN_INT64 <= number <= MAX_INT64 else (number + 2**63) % 2**64 - 2**63
+
+
+def float_to_int32(number: float) -> int:
+    """A float without its fraction."""
+    return int(number) if MIN_INT32 - 1 < number < MAX_INT32 + 1 else MIN_INT32
+
+
+def ceil_int32(number: float) -> int:
+    """The next whole number upwards."""
+    return math.ceil(number) if MIN_INT32 - 1 < number <= MAX_INT32 else MIN_INT32
+
+
+def ceil_int64(number: float) -> int:
+    """The next whole number upwards."""
+    return math.ceil(number) if MIN_INT64 <= number < MAX_INT64 else MIN_INT64
+
+
+def truncated(dividend: int, divisor: int) -> int:
+    """Integer division that rounds towards zero; the divisor is positive."""
+    return dividend // divisor if dividend >= 0 else -(-dividend // divisor)
+
+
+def quotient(dividend: float, divisor: float) -> float:
+    """Float division: by zero it is infinite, or no number where the dividend is zero as well."""
+    if divisor:
+        return dividend / divisor
+    return math.copysign(math.inf, dividend) if dividend else math.nan

@@ -1,0 +1,120 @@
+"""Queries and samples: what the engine asks of a metric source, and what comes back.
+
+A query is one metric of one HPA; a sample is one answer of an adapter. Values are milli-units (1500 is 1.5), rounded
+away from zero as Kubernetes rounds. Missing is never zero: no answer is an `AdapterError`, not an empty sample.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Self
+
+import msgspec
+
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from hpad.api.metadata import Moment
+from hpad.api.selector import Selector
+
+RESOURCE = "Resource"
+CONTAINER_RESOURCE = "ContainerResource"
+PODS = "Pods"
+OBJECT = "Object"
+EXTERNAL = "External"
+SOURCE_TYPES = (RESOURCE, CONTAINER_RESOURCE, PODS, OBJECT, EXTERNAL)
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: the HPA's name and labels (sorted pairs), and the target that it scales."""
+
+    name: str
+    target_kind: str
+    target_name: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, hpa: HorizontalPodAutoscaler) -> Self:
+        """The HPA as an asker."""
+        target, labels = hpa.spec.scale_target_ref, hpa.metadata.labels
+        return cls(
+            name=hpa.metadata.name,
+            target_kind=target.kind,
+            target_name=target.name,
+            labels=tuple(sorted(labels.items())) if labels else (),
+        )
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric to be read.
+
+    `type` is one of SOURCE_TYPES; `name` the metric's (or resource's) name. `pods` selects the target's pods (Resource,
+    ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none; `container` goes
+    with ContainerResource, `object` with Object. `asker` is set only for an adapter whose answer depends on it: equal
+    queries of different HPAs are one.
+    """
+
+    type: str
+    namespace: str
+    name: str
+    container: str = ""
+    pods: Selector | None = None
+    selector: Selector | None = None
+    object: CrossVersionObjectReference | None = None
+    asker: Asker | None = None
+
+
+class PodValue(msgspec.Struct, frozen=True, gc=False):
+    """One pod's value in milli-units, over the `window` that ended at `timestamp`."""
+
+    value: int
+    timestamp: Moment
+    window: timedelta
+
+
+class PodSample(msgspec.Struct, frozen=True):
+    """Answer to Resource, ContainerResource and Pods: pod name -> value; pods without a value are absent."""
+
+    values: Mapping[str, PodValue]
+    timestamp: datetime
+
+
+class ObjectSample(msgspec.Struct, frozen=True):
+    """Answer to Object: one value in milli-units."""
+
+    value: int
+    timestamp: datetime
+
+
+class ExternalSample(msgspec.Struct, frozen=True):
+    """Answer to External: the values of all matching series in milli-units (their sum is the engine's to take)."""
+
+    values: tuple[int, ...]
+    timestamp: datetime
+
+
+Sample = PodSample | ObjectSample | ExternalSample
+
+
+class AdapterError(Exception):
+    """Why there is no sample. A value: adapters return it in place of a sample (raising it does the same).
+
+    `blame` says whose fault it is: "spec" (the HPA asks for something impossible), "source" (the metric source failed),
+    "cluster" (the API server failed) or "bug". The message appears in the HPA's condition and event: it names what was
+    asked of whom, and never holds a secret. `lasting`: asking again at once is of no use (wrong credentials, say).
+    `alive`: the source works, and only this metric has no value (its document is too large, say): such an error opens
+    no circuit breaker.
+    """
+
+    def __init__(self, message: str, blame: str = "source", *, lasting: bool = False, alive: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.blame = blame
+        self.lasting = lasting
+        self.alive = alive or blame == "spec"
+
+    def __repr__(self) -> str:
+        return f"AdapterError({self.message!r}, blame={self.blame!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AdapterError) and (self.message, self.blame) == (other.message, other.blame)
+
+    def __hash__(self) -> int:
+        return hash((self.message, self.blame))

@@ -1,0 +1,169 @@
+"""Label selectors: as a string (`app=web,tier in (a,b)`) and as the object of the API.
+
+Canonical text and messages are those of the Kubernetes API: "Labels and Selectors".
+"""
+
+import functools
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from hpad.api import selector_syntax
+from hpad.api.selector_syntax import Operator, Requirement, SelectorError
+from hpad.api.text import quoted
+
+__all__ = [
+    "EVERYTHING",
+    "NOTHING",
+    "LabelSelector",
+    "LabelSelectorRequirement",
+    "Operator",
+    "Requirement",
+    "Selector",
+    "SelectorError",
+    "from_object",
+    "go_plus_v",
+    "parse",
+    "to_object",
+]
+
+_EXACT: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})
+_OBJECT_OPERATORS: Final = {
+    "In": Operator.IN,
+    "NotIn": Operator.NOT_IN,
+    "Exists": Operator.EXISTS,
+    "DoesNotExist": Operator.DOES_NOT_EXIST,
+}
+_NAMED: Final = {operator: name for name, operator in _OBJECT_OPERATORS.items()}
+_ORDERING: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Selector:
+    """All of its requirements together, sorted by key; one that is not selectable matches nothing."""
+
+    requirements: tuple[Requirement, ...] = ()
+    selectable: bool = True
+    _equal: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
+    _other: tuple[Requirement, ...] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        equal = tuple((term.key, term.values[0]) for term in self.requirements if term.operator in _EXACT)
+        other = tuple(term for term in self.requirements if term.operator not in _EXACT)
+        object.__setattr__(self, "_equal", equal)
+        object.__setattr__(self, "_other", other)
+        object.__setattr__(self, "_hash", hash((self.requirements, self.selectable)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def empty(self) -> bool:
+        """Whether it matches everything."""
+        return self.selectable and not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        for key, value in self._equal:
+            if labels.get(key) != value:
+                return False
+        for term in self._other:
+            if not term.matches(labels):
+                return False
+        return self.selectable
+
+    def __str__(self) -> str:
+        """The canonical text; empty both for the selector of everything and for that of nothing."""
+        return ",".join(map(str, self.requirements))
+
+
+EVERYTHING: Final = Selector()
+NOTHING: Final = Selector(selectable=False)
+_KNOWN: Final[weakref.WeakValueDictionary[str, Selector]] = weakref.WeakValueDictionary()
+
+
+class LabelSelectorRequirement(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """`metav1.LabelSelectorRequirement`: the operator is In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """`metav1.LabelSelector`, as an HPA's metric carries it."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+def from_object(selector: LabelSelector | None) -> Selector:
+    """The selector an API object stands for: nothing where there is none, everything where it is empty.
+
+    Raises SelectorError.
+    """
+    if selector is None:
+        return NOTHING
+    terms = [
+        selector_syntax.checked(key, Operator.EQUALS, (value,)) for key, value in sorted(selector.match_labels.items())
+    ]
+    for expression in selector.match_expressions:
+        operator = _OBJECT_OPERATORS.get(expression.operator)
+        if operator is None:
+            raise SelectorError(f"{quoted(expression.operator)} is not a valid label selector operator")
+        terms.append(selector_syntax.checked(expression.key, operator, expression.values))
+    return _selector(terms)
+
+
+def to_object(selector: Selector) -> LabelSelector:
+    """The object of the API that says the same; of several values that a label is to equal, the last.
+
+    Raises SelectorError for what the object cannot say: `!=`, `<` and `>`.
+    """
+    equal: dict[str, str] = {}
+    expressions = []
+    for term in selector.requirements:
+        if term.operator in _EXACT:
+            equal[term.key] = term.values[0]
+        elif term.operator in _NAMED:
+            expressions.append(LabelSelectorRequirement(term.key, _NAMED[term.operator], term.values))
+        elif term.operator in _ORDERING:
+            raise SelectorError(f"{quoted(term.operator)} isn't supported in label selectors")
+        else:
+            raise SelectorError(f"{quoted(term.operator)} is not a valid label selector operator")
+    return LabelSelector(equal, tuple(expressions))
+
+
+def go_plus_v(selector: LabelSelector | None) -> str:
+    """How Go's `%+v` prints the object inside the HPA controller's messages."""
+    if selector is None:
+        return "nil"
+    labels = "".join(f"{key}: {value}," for key, value in sorted(selector.match_labels.items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{term.key},Operator:{term.operator},Values:[{' '.join(term.values)}],}},"
+        for term in selector.match_expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def parse(text: str) -> Selector:
+    """The selector that a string stands for; an empty one selects everything. Raises SelectorError.
+
+    Somebody's selector is parsed once for as long as anything holds on to it, and no longer.
+    """
+    known = _KNOWN.get(text)
+    if known is None:
+        known = _KNOWN[text] = _selector(selector_syntax.terms(text))
+    return known
+
+
+def _selector(terms: list[Requirement]) -> Selector:
+    return Selector(tuple(sorted(terms, key=lambda term: term.key))) if terms else EVERYTHING

@@ -1,0 +1,266 @@
+"""One term of a label selector, the rules it holds to, and what the API server says where it does not.
+
+Rules and messages are those of the Kubernetes API: "Labels and Selectors".
+
+The grammar of a label selector's text: `app=web,tier in (a,b),!canary`.
+
+Grammar and messages are those of the Kubernetes API: "Labels and Selectors".
+"""
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from hpad.api import names
+from hpad.api.text import quoted
+
+
+class SelectorError(ValueError):
+    """Not a label selector; the message is Kubernetes' own."""
+
+
+class Operator(enum.StrEnum):
+    """How a requirement relates a label to its values; in the order Kubernetes' messages list them."""
+
+    IN = "in"
+    NOT_IN = "notin"
+    EQUALS = "="
+    DOUBLE_EQUALS = "=="
+    NOT_EQUALS = "!="
+    GREATER_THAN = "gt"
+    LESS_THAN = "lt"
+    EXISTS = "exists"
+    DOES_NOT_EXIST = "!"
+
+
+SIGNS: Final = {
+    "in": Operator.IN,
+    "notin": Operator.NOT_IN,
+    "=": Operator.EQUALS,
+    "==": Operator.DOUBLE_EQUALS,
+    "!=": Operator.NOT_EQUALS,
+    ">": Operator.GREATER_THAN,
+    "<": Operator.LESS_THAN,
+}
+"""How the operators between a key and its values are written in a selector's text."""
+
+SETS: Final = frozenset({Operator.IN, Operator.NOT_IN})
+"""The operators whose values stand in parentheses."""
+
+_WRITTEN: Final = {operator: sign for sign, operator in SIGNS.items()}
+_UNARY: Final = frozenset({Operator.EXISTS, Operator.DOES_NOT_EXIST})
+_ORDER: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")  # no label holds more
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One term of a selector: a label's key, an operator, and the values in order."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels meet the requirement; an absent label meets `!=`, `notin` and `!` alone."""
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.IN | Operator.EQUALS | Operator.DOUBLE_EQUALS:
+                return value in self.values
+            case Operator.NOT_IN | Operator.NOT_EQUALS:
+                return value not in self.values
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+            case Operator.GREATER_THAN:
+                return (order := self._order(value)) is not None and order > 0
+            case Operator.LESS_THAN:
+                return (order := self._order(value)) is not None and order < 0
+
+    def _order(self, value: str | None) -> int | None:
+        """The label less the requirement's value; None where the label is absent or no integer."""
+        number, limit = _int64(value or ""), _int64(self.values[0])
+        return None if number is None or limit is None else number - limit
+
+    def __str__(self) -> str:
+        if self.operator is Operator.EXISTS:
+            return self.key
+        if self.operator is Operator.DOES_NOT_EXIST:
+            return f"!{self.key}"
+        values, sign = ",".join(self.values), _WRITTEN[self.operator]
+        return f"{self.key} {sign} ({values})" if self.operator in SETS else f"{self.key}{sign}{values}"
+
+
+def checked(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
+    """A requirement that holds to the rules; raises SelectorError with everything that is wrong."""
+    errors = []
+    if faults := names.key_faults(key):
+        errors.append(invalid("key", quoted(key), faults))
+    if fault := _count_fault(operator, values):
+        errors.append(invalid("values", _listed(values), [fault]))
+    for index, value in enumerate(values):
+        if operator in _ORDER and _int64(value) is None:
+            fault = "for 'Gt', 'Lt' operators, the value must be an integer"
+            errors.append(invalid(f"values[{index}]", quoted(value), [fault]))
+    for index, value in enumerate(values):
+        if faults := names.value_faults(value):
+            errors.append(invalid(f"values[{index}][{key}]", quoted(value), faults))
+    if errors:
+        distinct = list(dict.fromkeys(errors))
+        raise SelectorError(distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]")
+    return Requirement(key, operator, tuple(sorted(values)))
+
+
+def _count_fault(operator: Operator, values: Sequence[str]) -> str | None:
+    """What is wrong with the number of values; the grammar itself gives every other operator exactly one."""
+    if operator in SETS and not values:
+        return "for 'in', 'notin' operators, values set can't be empty"
+    if operator in _UNARY and values:
+        return "values set must be empty for exists and does not exist"
+    return None
+
+
+def _int64(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def invalid(path: str, value: str, faults: Sequence[str]) -> str:
+    """The API server's message for a field; `value` is quoted already."""
+    return f"{path}: Invalid value: {value}: {'; '.join(faults)}"
+
+
+def _listed(values: Sequence[str]) -> str:
+    """A list as Go writes it in JSON; an empty one is null."""
+    text = msgspec.json.encode(values).decode() if values else "null"
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def terms(text: str) -> list[Requirement]:
+    """The requirements in a selector's text, in the order written. Raises SelectorError."""
+    tokens = _Tokens(text)
+    found: list[Requirement] = []
+    if not tokens.peek():
+        return found
+    if not tokens.at_term():
+        raise _unexpected(tokens.peek(), "!, identifier, or 'end of string'")
+    while True:
+        try:
+            found.append(_parse_requirement(tokens))
+        except SelectorError as error:
+            raise SelectorError(f"unable to parse requirement: {error}") from None
+        following = tokens.take()
+        if not following:
+            return found
+        if following != ",":
+            raise _unexpected(following, "',' or 'end of string'")
+        if not tokens.at_term():
+            raise _unexpected(tokens.peek(), "identifier after ','")
+
+
+class _Tokens:
+    """The words and signs of a selector's text in turn; past the end they are empty strings.
+
+    A NUL byte ends the word or sign before it, or else the text.
+    """
+
+    _TOKEN: Final = re.compile(r"[ \t\r\n]*(!=|==|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?")
+    _SIGNS: Final = frozenset({"!=", "==", "=", "!", "(", ")", ",", "<", ">", ""})
+
+    def __init__(self, text: str) -> None:
+        self._found: list[str] = []
+        self._position = 0
+        start = 0
+        while match := self._TOKEN.match(text, start):
+            self._found.append(match[1])
+            start = match.end()
+
+    @classmethod
+    def is_word(cls, token: str) -> bool:
+        return token not in cls._SIGNS
+
+    def peek(self) -> str:
+        return self._found[self._position] if self._position < len(self._found) else ""
+
+    def take(self) -> str:
+        token = self.peek()
+        self._position += 1
+        return token
+
+    def at_term(self) -> bool:
+        return self.peek() == "!" or self.is_word(self.peek())
+
+
+def _parse_requirement(tokens: _Tokens) -> Requirement:
+    key = tokens.take()
+    negated = key == "!"
+    if negated:
+        key = tokens.take()
+    if not tokens.is_word(key):
+        raise _unexpected(key, "identifier")
+    if faults := names.key_faults(key):
+        raise SelectorError(invalid("<nil>", quoted(key), faults))
+    if negated:
+        return checked(key, Operator.DOES_NOT_EXIST, ())
+    if tokens.peek() in {"", ","}:
+        return checked(key, Operator.EXISTS, ())
+    sign = tokens.take()
+    operator = SIGNS.get(sign)
+    if operator is None:
+        raise _unexpected(sign, ", ".join(SIGNS.values()))
+    values = _parse_values(tokens) if operator in SETS else {_parse_value(tokens)}
+    return checked(key, operator, sorted(values))
+
+
+def _parse_value(tokens: _Tokens) -> str:
+    if tokens.peek() in {"", ","}:
+        return ""
+    value = tokens.take()
+    if not tokens.is_word(value):
+        raise _unexpected(value, "identifier")
+    return value
+
+
+def _parse_values(tokens: _Tokens) -> set[str]:
+    opening = tokens.take()
+    if opening != "(":
+        raise SelectorError(f"found '{opening}' expected: '('")
+    first = tokens.peek()
+    if first != ")" and first != "," and not tokens.is_word(first):
+        raise _unexpected(first, "',', ')' or identifier")
+    values = {""} if first == ")" else _parse_list(tokens)
+    tokens.take()
+    return values
+
+
+def _parse_list(tokens: _Tokens) -> set[str]:
+    """The values up to the closing parenthesis; a comma with nothing beside it stands for the empty value."""
+    values: set[str] = set()
+    while True:
+        token = tokens.take()
+        following = tokens.peek()
+        if tokens.is_word(token):
+            values.add(token)
+            if following not in {",", ")"}:
+                raise _unexpected(following, "',' or ')'")
+        elif token == ",":
+            if not values or following in {",", ")"}:
+                values.add("")
+            if following == ",":
+                tokens.take()
+                continue
+        else:
+            raise _unexpected(token, "',', or identifier")
+        if following == ")":
+            return values
+
+
+def _unexpected(token: str, expected: str) -> SelectorError:
+    return SelectorError(f"found '{token}', expected: {expected}")

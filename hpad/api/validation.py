@@ -1,0 +1,228 @@
+"""Is this HPA one that the API server would take? Its rules, field paths and messages (Kubernetes 1.36, on creation).
+
+Errors come in the order the API server gives them: metadata, replicas, target, metrics, behavior.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, Final
+
+from hpad.api import names
+from hpad.api.fields import FieldError, forbidden, invalid, not_supported, required
+from hpad.api.hpa import (
+    ContainerResourceMetricSource,
+    CrossVersionObjectReference,
+    ExternalMetricSource,
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerBehavior,
+    HorizontalPodAutoscalerSpec,
+    HPAScalingPolicy,
+    HPAScalingRules,
+    MetricIdentifier,
+    MetricSpec,
+    MetricTarget,
+    ObjectMetricSource,
+    PodsMetricSource,
+    ResourceMetricSource,
+)
+
+MAX_STABILIZATION_WINDOW_SECONDS: Final = 3600
+MAX_PERIOD_SECONDS: Final = 1800
+
+_SOURCE_TYPES: Final = ("ContainerResource", "External", "Object", "Pods", "Resource")
+_SELECT_POLICIES: Final = ("Disabled", "Max", "Min")
+_POLICY_TYPES: Final = ("Percent", "Pods")
+_TARGET_TYPES: Final = ("Utilization", "Value", "AverageValue")
+
+
+def validate(hpa: HorizontalPodAutoscaler, *, scale_to_zero: bool = False) -> list[FieldError]:
+    """Everything that is wrong with a defaulted HPA; empty if nothing is.
+
+    `scale_to_zero` is the feature gate HPAScaleToZero: with it `minReplicas` may be 0.
+    """
+    return [*names.metadata_faults(hpa.metadata), *_spec(hpa.spec, 0 if scale_to_zero else 1)]
+
+
+def _spec(spec: HorizontalPodAutoscalerSpec, least: int) -> Iterator[FieldError]:
+    if spec.min_replicas is not None and spec.min_replicas < least:
+        yield invalid("spec.minReplicas", spec.min_replicas, f"must be greater than or equal to {least}")
+    if spec.max_replicas == 0:
+        yield required("spec.maxReplicas", "must be set and greater than 0")
+    elif spec.max_replicas < 1:
+        yield invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to 1")
+    if spec.min_replicas is not None and spec.max_replicas < spec.min_replicas:
+        yield invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to `minReplicas`")
+    # ReplicationController is the one scalable kind without a group; objects that metrics describe may have none.
+    core = spec.scale_target_ref.kind == "ReplicationController"
+    yield from _reference(spec.scale_target_ref, "spec.scaleTargetRef", group_needed=not core)
+    for index, metric in enumerate(spec.metrics):
+        yield from _metric(metric, f"spec.metrics[{index}]")
+    if spec.min_replicas == 0 and not any(metric.type in ("Object", "External") for metric in spec.metrics):
+        yield forbidden(
+            "spec.metrics", "must specify at least one Object or External metric to support scaling to zero replicas"
+        )
+    if spec.behavior is not None:
+        yield from _behavior(spec.behavior)
+
+
+def _reference(reference: CrossVersionObjectReference, path: str, *, group_needed: bool) -> Iterator[FieldError]:
+    for field, value in (("kind", reference.kind), ("name", reference.name)):
+        if not value:
+            yield required(f"{path}.{field}")
+        yield from (invalid(f"{path}.{field}", value, fault) for fault in _segment_faults(value))
+    version = reference.api_version
+    if version.count("/") > 1:
+        yield invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
+    elif group_needed and not version.rpartition("/")[0]:
+        yield invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
+
+
+def _segment_faults(name: str) -> list[str]:
+    """Why a name cannot stand in a URL's path; an empty name is somebody else's complaint."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
+
+
+def _metric(metric: MetricSpec, path: str) -> Iterator[FieldError]:
+    if not metric.type:
+        yield required(f"{path}.type", "must specify a metric source type")
+    known = metric.type in _SOURCE_TYPES
+    if not known:
+        yield not_supported(f"{path}.type", metric.type, _SOURCE_TYPES)
+    present = _present_sources(metric)
+    if present:
+        # Only the first source is looked into; more than one is an error of its own.
+        field, check, source = present[0]
+        yield from check(source, f"{path}.{field}")
+    expected = metric.type[:1].lower() + metric.type[1:] if known else ""
+    if not known:
+        yield not_supported(f"{path}.type", metric.type, _SOURCE_TYPES)  # twice, as the API server says it
+    elif expected not in (field for field, _, _ in present):
+        yield required(f"{path}.{expected}", "must populate information for the given metric source")
+    if len(present) > 1:
+        for field, _, _ in present:
+            if field != expected:
+                yield forbidden(f"{path}.{field}", "must populate the given metric source only")
+
+
+_Check = Callable[[Any, str], Iterator[FieldError]]
+
+
+def _present_sources(metric: MetricSpec) -> list[tuple[str, _Check, Any]]:
+    """The sources that are set, with the function that judges each, in the order the API server looks at them."""
+    sources: tuple[tuple[str, _Check, Any], ...] = (
+        ("object", _object, metric.object),
+        ("external", _external, metric.external),
+        ("pods", _pods, metric.pods),
+        ("resource", _resource, metric.resource),
+        ("containerResource", _container_resource, metric.container_resource),
+    )
+    return [entry for entry in sources if entry[2] is not None]
+
+
+def _object(source: ObjectMetricSource, path: str) -> Iterator[FieldError]:
+    yield from _reference(source.described_object, f"{path}.describedObject", group_needed=False)
+    yield from _identifier(source.metric, f"{path}.metric")
+    yield from _target(source.target, f"{path}.target")
+    if source.target.value is None and source.target.average_value is None:
+        yield required(f"{path}.target.averageValue", "must set either a target value or averageValue")
+
+
+def _external(source: ExternalMetricSource, path: str) -> Iterator[FieldError]:
+    yield from _identifier(source.metric, f"{path}.metric")
+    yield from _target(source.target, f"{path}.target")
+    value, average = source.target.value, source.target.average_value
+    if value is None and average is None:
+        detail = "must set either a target value for metric or a per-pod target"
+        yield required(f"{path}.target.averageValue", detail)
+    if value is not None and average is not None:
+        yield forbidden(f"{path}.target.value", "may not set both a target value for metric and a per-pod target")
+
+
+def _pods(source: PodsMetricSource, path: str) -> Iterator[FieldError]:
+    yield from _identifier(source.metric, f"{path}.metric")
+    yield from _target(source.target, f"{path}.target")
+    if source.target.average_value is None:
+        yield required(f"{path}.target.averageValue", "must specify a positive target averageValue")
+
+
+def _resource(source: ResourceMetricSource, path: str) -> Iterator[FieldError]:
+    if not source.name:
+        yield required(f"{path}.name", "must specify a resource name")
+    yield from _resource_target(source.target, f"{path}.target")
+
+
+def _container_resource(source: ContainerResourceMetricSource, path: str) -> Iterator[FieldError]:
+    if not source.name:
+        yield required(f"{path}.name", "must specify a resource name")
+    yield from (invalid(f"{path}.name", source.name, fault) for fault in names.resource_faults(source.name))
+    if not source.container:
+        yield required(f"{path}.container", "must specify a container")
+    else:
+        faults = names.label_faults(source.container)
+        yield from (invalid(f"{path}.container", source.container, fault) for fault in faults)
+    yield from _resource_target(source.target, f"{path}.target")
+
+
+def _resource_target(target: MetricTarget, path: str) -> Iterator[FieldError]:
+    yield from _target(target, path)
+    if target.average_utilization is None and target.average_value is None:
+        detail = "must set either a target raw value or a target utilization"
+        yield required(f"{path}.averageUtilization", detail)
+    if target.average_utilization is not None and target.average_value is not None:
+        yield forbidden(f"{path}.averageValue", "may not set both a target raw value and a target utilization")
+
+
+def _target(target: MetricTarget, path: str) -> Iterator[FieldError]:
+    if not target.type:
+        yield required(f"{path}.type", "must specify a metric target type")
+    if target.type not in _TARGET_TYPES:
+        yield invalid(f"{path}.type", target.type, "must be either Utilization, Value, or AverageValue")
+    for field, value in (("value", target.value), ("averageValue", target.average_value)):
+        if value is not None and value.sign != 1:
+            yield invalid(f"{path}.{field}", value, "must be positive")
+    if target.average_utilization is not None and target.average_utilization < 1:
+        yield invalid(f"{path}.averageUtilization", target.average_utilization, "must be greater than 0")
+
+
+def _identifier(metric: MetricIdentifier, path: str) -> Iterator[FieldError]:
+    if not metric.name:
+        yield required(f"{path}.name", "must specify a metric name")
+    yield from (invalid(f"{path}.name", metric.name, fault) for fault in _segment_faults(metric.name))
+
+
+def _behavior(behavior: HorizontalPodAutoscalerBehavior) -> Iterator[FieldError]:
+    rules = (("scaleUp", behavior.scale_up), ("scaleDown", behavior.scale_down))
+    return chain.from_iterable(
+        _rules(given, f"spec.behavior.{direction}") for direction, given in rules if given is not None
+    )
+
+
+def _rules(rules: HPAScalingRules, path: str) -> Iterator[FieldError]:
+    window = rules.stabilization_window_seconds
+    if window is not None and window < 0:
+        yield invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
+    if window is not None and window > MAX_STABILIZATION_WINDOW_SECONDS:
+        detail = f"must be less than or equal to {MAX_STABILIZATION_WINDOW_SECONDS}"
+        yield invalid(f"{path}.stabilizationWindowSeconds", window, detail)
+    if rules.select_policy is not None and rules.select_policy not in _SELECT_POLICIES:
+        yield not_supported(f"{path}.selectPolicy", rules.select_policy, _SELECT_POLICIES)
+    if not rules.policies:
+        yield required(f"{path}.policies", "must specify at least one Policy")
+    for index, policy in enumerate(rules.policies or ()):
+        yield from _policy(policy, f"{path}.policies[{index}]")
+    if rules.tolerance is not None and rules.tolerance.sign < 0:
+        yield invalid(f"{path}.tolerance", rules.tolerance, "must be greater than or equal to 0")
+
+
+def _policy(policy: HPAScalingPolicy, path: str) -> Iterator[FieldError]:
+    if policy.type not in _POLICY_TYPES:
+        yield not_supported(f"{path}.type", policy.type, _POLICY_TYPES)
+    if policy.value <= 0:
+        yield invalid(f"{path}.value", policy.value, "must be greater than zero")
+    if policy.period_seconds <= 0:
+        yield invalid(f"{path}.periodSeconds", policy.period_seconds, "must be greater than zero")
+    if policy.period_seconds > MAX_PERIOD_SECONDS:
+        detail = f"must be less than or equal to {MAX_PERIOD_SECONDS}"
+        yield invalid(f"{path}.periodSeconds", policy.period_seconds, detail)

@@ -1,0 +1,73 @@
+"""What is filled in: the table of the API reference, and that doing it twice changes nothing."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpad.api import defaults, hpa
+
+UP = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+    ],
+}
+DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
+
+
+def filled(spec: dict[str, Any]) -> dict[str, Any]:
+    given = hpa.from_builtins({"metadata": {"name": "web"}, "spec": spec})
+    once = defaults.defaulted(given)
+    assert defaults.defaulted(once) == once
+    found: dict[str, Any] = hpa.to_builtins(once)["spec"]
+    return found
+
+
+def test_an_empty_spec_gets_one_replica_and_cpu_at_eighty_percent() -> None:
+    spec = filled({"maxReplicas": 3})
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+    assert spec["minReplicas"] == 1
+    assert spec["metrics"] == [{"type": "Resource", "resource": cpu}]
+    assert "behavior" not in spec
+
+
+def test_zero_replicas_are_said_not_missing() -> None:
+    assert filled({"minReplicas": 0, "maxReplicas": 3})["minReplicas"] == 0
+
+
+@pytest.mark.parametrize("behavior", [{}, {"scaleUp": {}}, {"scaleDown": {}}, {"scaleUp": {}, "scaleDown": {}}])
+def test_a_behavior_without_rules_gets_both(behavior: dict[str, Any]) -> None:
+    assert filled({"maxReplicas": 3, "behavior": behavior})["behavior"] == {"scaleUp": UP, "scaleDown": DOWN}
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"stabilizationWindowSeconds": 60}, ("selectPolicy", "policies")),
+        ({"selectPolicy": "Disabled"}, ("stabilizationWindowSeconds", "policies")),
+        (
+            {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]},
+            ("stabilizationWindowSeconds", "selectPolicy"),
+        ),
+        ({"policies": []}, ("stabilizationWindowSeconds", "selectPolicy")),
+    ],
+)
+def test_what_is_given_stays_and_the_rest_is_filled_in(given: dict[str, Any], missing: tuple[str, ...]) -> None:
+    rules = filled({"maxReplicas": 3, "behavior": {"scaleUp": given}})["behavior"]["scaleUp"]
+    assert rules == {**given, **{name: UP[name] for name in missing}}
+
+
+def test_tolerance_is_kept_and_has_no_default() -> None:
+    behavior = filled({"maxReplicas": 3, "behavior": {"scaleDown": {"tolerance": "50m"}}})["behavior"]
+    assert behavior == {"scaleUp": UP, "scaleDown": {**DOWN, "tolerance": "50m"}}
+
+
+def test_the_older_versions_leave_behavior_alone_until_it_is_judged() -> None:
+    behavior = hpa.HorizontalPodAutoscalerBehavior(scale_up=hpa.HPAScalingRules(select_policy="Min"))
+    given = hpa.HorizontalPodAutoscaler(spec=hpa.HorizontalPodAutoscalerSpec(max_replicas=2, behavior=behavior))
+    once = defaults.with_minimum_and_metrics(given)
+    assert once.spec.behavior is behavior
+    assert once.spec == msgspec.structs.replace(given.spec, min_replicas=1, metrics=(defaults.DEFAULT_METRIC,))

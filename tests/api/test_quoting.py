@@ -1,0 +1,72 @@
+"""Values in hpad's own messages: nothing of Python's notation."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpad.api.text import shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("web", "'web'"),
+        ("it's", '"it\'s"'),
+        ("""'a' or "b\"""", """''a' or "b"'"""),
+        ("C:\\temp", "'C:\\temp'"),
+        ("two\nlines\t\x1b[31m", "'two␊lines␉␛[31m'"),
+        ("a\udc80b\x9b\u202e", "'a�b��'"),
+        (b"ab\xff", "'ab�'"),
+        (None, "null"),
+        (True, "true"),
+        (0.25, "0.25"),
+        ({"queue": "orders", "limits": [1, None]}, "{queue: 'orders', limits: [1, null]}"),
+        (Path("/etc/hpad"), "/etc/hpad"),
+    ],
+)
+def test_a_value_is_shown_as_a_person_wrote_it(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+_leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+
+
+@given(st.recursive(_leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8))
+def test_whatever_is_shown_is_one_line_that_moves_no_cursor_and_is_utf_8(value: Any) -> None:
+    text = shown(value)
+    assert not [character for character in text if ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0]
+    assert len(text.splitlines()) <= 1
+    text.encode()
+
+
+ROOT = Path(__file__).parents[2]
+FOR_PROGRAMMERS = {"hpad/testing/contract.py", "hpad/gather/answers.py"}
+"""What they say is about the Python of an adapter, to its author."""
+
+
+def _conversions(path: Path) -> list[int]:
+    """The lines of f-strings with `!r`, those of `__repr__` apart."""
+    tree = ast.parse(path.read_text())
+    own = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name == "__repr__"
+        for node in ast.walk(function)
+    }
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FormattedValue) and id(node) not in own]
+    return [node.lineno for node in found if node.conversion == ord("r")]
+
+
+def test_no_message_shows_a_value_as_python_writes_it() -> None:
+    files = [path for folder in ("hpad", "adapters") for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 100
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in files
+        if (lines := _conversions(path)) and str(path.relative_to(ROOT)) not in FOR_PROGRAMMERS
+    }
+    assert found == {}
