@@ -11,10 +11,10 @@ from hpad.control.controller import Controller
 from hpad.control.handover import Handover
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.world import HpaSource
+from hpad.engine.fallback_policy import Fallback
 from hpad.gather import contexts, fanout, limits, swap
 from hpad.kube import client, cluster, config, lease, limiter, watch
 from hpad.manifests import folder
-from hpad.model.terms import Fallback
 from hpad.settings import Settings
 from hpad.settings.shape import YIELD
 from hpad.store import memory, recording

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpad import settings
-from hpad.model.tunables import Gates, Tunables
+from hpad.engine.view import Gates, Tunables
 
 CONFIG = Path(__file__).resolve().parent.parent / "config" / "hpad.yaml"
 

@@ -12,10 +12,10 @@ from hpad.api import hpa as api
 from hpad.api.conversion import v1
 from hpad.api.fields import INVALID, FieldError, invalid, required
 from hpad.cli import inputs
+from hpad.engine import fallback_policy, spec
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import placeholder
-from hpad.model import intent, terms
 
 _EPILOG = """\
 examples:
@@ -203,8 +203,8 @@ def _unset(place: tuple[str | int, ...]) -> FieldError:
 def _annotation_errors(hpa: api.HorizontalPodAutoscaler) -> Iterator[FieldError]:
     """What is wrong with the annotations that are the daemon's own; the API server takes any."""
     annotations = hpa.metadata.annotations or {}
-    if any(name.startswith(terms.PREFIX) for name in annotations):
-        flaws = terms.flaws(annotations, [goal.name for goal in intent.of(hpa).goals])
+    if any(name.startswith(fallback_policy.PREFIX) for name in annotations):
+        flaws = fallback_policy.flaws(annotations, [goal.name for goal in spec.of(hpa).goals])
         for name, flaw in flaws.items():
             yield invalid(f"metadata.annotations[{name}]", annotations[name], flaw)
 

@@ -10,8 +10,8 @@ from hpad import settings
 from hpad.api import duration
 from hpad.api.sample import SOURCE_TYPES
 from hpad.cli import adapter_schema, meanings
+from hpad.engine.view import Gates
 from hpad.model import election
-from hpad.model.tunables import Gates
 from hpad.settings import shape
 
 Json = dict[str, Any]

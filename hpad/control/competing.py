@@ -5,7 +5,7 @@ import structlog
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.control.world import World
-from hpad.model.writers import HPA, STATUS, Competitor, Withheld, yielded
+from hpad.engine.view import HPA, STATUS, Competitor, Withheld, yielded
 from hpad.telemetry import Telemetry
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from hpad.clock import Moment
-from hpad.model.history import shifted
+from hpad.engine.history import shifted
 from hpad.store.memory import Begun, Memory
 
 SLIGHT: Final = timedelta(seconds=1)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hpad.engine import decide, explain, settle
-from hpad.engine.examine import View
 from hpad.engine.propose import Proposal
+from hpad.engine.view import View
 from hpad.store.memory import Last
 
 _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")

@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.engine import fallback_policy
 from hpad.kube import client
-from hpad.model import terms
 
 Current = Callable[[], HorizontalPodAutoscaler | None]
 """The HPA as it is known at this moment, None: it is gone. Must cost nothing."""
@@ -84,4 +84,4 @@ def decides_alike(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler |
 
 def _annotations(hpa: HorizontalPodAutoscaler) -> list[str | None]:
     """Those that say what is to be done; others are written by all sorts of tools."""
-    return [(hpa.metadata.annotations or {}).get(name) for name in terms.ANNOTATIONS]
+    return [(hpa.metadata.annotations or {}).get(name) for name in fallback_policy.ANNOTATIONS]

@@ -12,17 +12,15 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Asker, Query, Sample
 from hpad.clock import Clock, Moment
-from hpad.control import act, competing, jumps, narrate, ownership, planned, relief, resume
+from hpad.control import act, competing, jumps, narrate, ownership, planned, resume
 from hpad.control.claims import Claims
 from hpad.control.overlap import Overlap, selected
 from hpad.control.slots import Slot
 from hpad.control.world import Metrics, World
-from hpad.engine import decide, examine, settle
+from hpad.engine import conditions, decide, examine, fallback_policy, settle
+from hpad.engine.view import DRY_RUN, Tunables, View, Withheld
 from hpad.kube import errors
 from hpad.logs.episode import Episode
-from hpad.model import events
-from hpad.model.tunables import Tunables
-from hpad.model.writers import DRY_RUN, Withheld
 from hpad.store import scenario
 from hpad.store.memory import NOTHING, Begun, Last, Memory, Store
 from hpad.store.validity import Validity
@@ -66,7 +64,7 @@ class _Turn(NamedTuple):
     `moment` is that of `view.now`.
     """
 
-    view: examine.View
+    view: View
     permit: ownership.Permit
     owed: Begun | None
     moment: Moment
@@ -111,7 +109,7 @@ class Reconciler:
         telemetry: Telemetry,
         journal: Journal | None = None,
         owner: ownership.Owner = ownership.EVERYTHING,
-        fallbacks: relief.Fallbacks | None = None,
+        fallbacks: fallback_policy.Fallbacks | None = None,
     ) -> None:
         self._ways = ways
         self._clock = clock
@@ -129,7 +127,7 @@ class Reconciler:
         self._log = structlog.get_logger("hpad.reconcile")
         self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
 
-    def retune(self, ways: Ways, fallbacks: relief.Fallbacks | None) -> None:
+    def retune(self, ways: Ways, fallbacks: fallback_policy.Fallbacks | None) -> None:
         """Do it in other ways from the next reconcile on."""
         self._ways = ways
         self._fallbacks = fallbacks
@@ -204,9 +202,9 @@ class Reconciler:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=owed.to)
             hpa = msgspec.structs.replace(hpa, status=owed.status)
         pods = self._pods(key.namespace, scale)
-        told = relief.terms_of(hpa, self._fallbacks)
+        told = fallback_policy.terms_of(hpa, self._fallbacks)
         unseen = resume.rescaled_since(recalled, hpa.status)
-        view = examine.View(
+        view = View(
             hpa=hpa,
             now=moment.wall,
             tunables=self._ways.tunables,
@@ -254,14 +252,14 @@ class Reconciler:
         picked = selected(scale)
         return [] if picked is None else self._world.pods.select(namespace, picked)
 
-    def _examine(self, view: examine.View) -> Queries:
+    def _examine(self, view: View) -> Queries:
         """What to ask the metric sources, if anything; an HPA that gets so far stakes its claim to the pods."""
         verdict = examine.examine(view)
         if isinstance(verdict, examine.Proceed) or _contested(verdict):
             self.overlap.claim(view.hpa.metadata.key, view.scale)
         return verdict.queries if isinstance(verdict, examine.Proceed) else ()
 
-    async def _ask(self, view: examine.View, queries: Queries, slot: Slot) -> _Asked:
+    async def _ask(self, view: View, queries: Queries, slot: Slot) -> _Asked:
         """The answers to the HPA's metrics."""
         asker = Asker.of(view.hpa)
         if not queries:
@@ -300,7 +298,7 @@ class Reconciler:
             raise ownership.Edited(str(permit.hpa.metadata.key))
         return await self._look(found, slot, turn.timing, permit._replace(hpa=found), turn.moment)
 
-    def _fitting(self, asked: _Asked, view: examine.View) -> _Asked:
+    def _fitting(self, asked: _Asked, view: View) -> _Asked:
         """The answers for the HPA as it is after an edit; raises Edited where other metrics are to be read.
 
         Some sources answer by the HPA's labels and target. After an edit of these they are asked again in another turn;
@@ -326,7 +324,7 @@ class Reconciler:
         await self._begin(turn, decision, decision.scale_to)
         return await act.act(self._world, self._clock, turn.permit, view.scale, decision.scale_to)
 
-    def _withheld(self, view: examine.View) -> Withheld | None:
+    def _withheld(self, view: View) -> Withheld | None:
         """Why nothing may be written to the target now."""
         if self._ways.dry_run:
             return DRY_RUN
@@ -437,17 +435,17 @@ class Reconciler:
         except errors.ApiError as error:
             if error.not_found:  # deleted meanwhile: nobody is left to tell
                 return True
-            self._record(hpa, events.Event(events.WARNING, "FailedUpdateStatus", error.message))
+            self._record(hpa, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
             self._unwritten.struck(of=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)
             return False
         self._unwritten.over(of=hpa.metadata.key)
         return True
 
-    def _record(self, hpa: HorizontalPodAutoscaler, event: events.Event) -> None:
+    def _record(self, hpa: HorizontalPodAutoscaler, event: conditions.Event) -> None:
         if not self._ways.dry_run:
             self._world.recorder.record(hpa, event)
 
-    def _report_zero(self, view: examine.View) -> None:
+    def _report_zero(self, view: View) -> None:
         """Log once that an HPA asks for what the feature gate HPAScaleToZero does not allow."""
         key = view.hpa.metadata.key
         if view.zero_is_off and key not in self._zero_reported:
@@ -455,7 +453,7 @@ class Reconciler:
             self._log.warning(f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {what}", hpa=str(key))
         (self._zero_reported.add if view.zero_is_off else self._zero_reported.discard)(key)
 
-    def _count(self, view: examine.View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
+    def _count(self, view: View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
         self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)
         hpa, wanted = view.hpa, settlement.status.desired_replicas
         self._telemetry.desired(hpa.metadata.key, wanted, hpa.spec.max_replicas, self._clock.monotonic())

@@ -28,8 +28,8 @@ from itertools import repeat
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
-from hpad.engine.examine import View
-from hpad.model.history import History, Recommendation, Rescale
+from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.view import View
 from hpad.store.memory import Begun, Memory
 from hpad.store.validity import SKEW
 

@@ -9,8 +9,8 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Asker, Query, Sample
 from hpad.api.selector import Selector
-from hpad.model.events import Event
-from hpad.model.writers import Competitor
+from hpad.engine.conditions import Event
+from hpad.engine.view import Competitor
 
 Change = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
 

@@ -1,4 +1,7 @@
-"""The decision: what the target is set to, and why."""
+"""The decision: what the target is set to, and why.
+
+How a decision came about, stage by stage: evidence for people, the store and the status page.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,12 +10,26 @@ import msgspec
 
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import explain
-from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, View, examine
+from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, examine
+from hpad.engine.fallback import qualify
 from hpad.engine.propose import Proposal, propose
-from hpad.engine.qualify import qualify
 from hpad.engine.recommend import Recommended, recommend
 from hpad.engine.restrain import Restrained, restrain
-from hpad.model.trace import Step, Trace
+from hpad.engine.view import View
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """One stage (examine, measure, propose, recommend, restrain, decide) and its verdict as a sentence."""
+
+    stage: str
+    verdict: str
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.verdict}"
+
+
+Trace = tuple[Step, ...]
+
 
 _BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
 

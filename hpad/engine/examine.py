@@ -1,24 +1,14 @@
 """Is there anything to measure?"""
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from hpad.api import selector
-from hpad.api.hpa import HorizontalPodAutoscaler, Scale
-from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Query
 from hpad.api.selector import Selector, SelectorError
-from hpad.model import conditions
-from hpad.model import intent as intents
-from hpad.model.goal import Goal
-from hpad.model.history import History
-from hpad.model.intent import Intent
-from hpad.model.terms import Terms
-from hpad.model.tunables import Tunables
-from hpad.model.writers import Competitor
+from hpad.engine.spec import Goal, Intent
+from hpad.engine.view import View
 
 UNREACHABLE: Final = "unreachable"
 STALE_CACHE: Final = "StaleCache"
@@ -26,77 +16,6 @@ DISABLED: Final = "disabled"
 UNOBSERVABLE: Final = "unobservable"
 ZERO_DISABLED: Final = "ScaleToZeroDisabled"
 """A reason of its own for what only the feature gate HPAScaleToZero can change."""
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a decision about one HPA sees; `now` is the only time there is.
-
-    `scale` or `scale_error` (the text of the error that reading it gave) is set; with `stale` it was not read at all,
-    since what is known of the cluster is too old, and `scale_error` says of what. `pods` are those that match the
-    scale's selector, in the order they were listed; `rivals` the names of other HPAs of the namespace whose own
-    selectors match any of them. `terms` are those of each metric beyond the API, () where there are none; `terms_flaw`
-    says what is wrong with how they were put. `set_by_other`: a client that is no HPA controller is known to have set
-    the target's replicas since this HPA did. `competitors` are other writers of the target or of the HPA's status;
-    they do not change a decision.
-    """
-
-    hpa: HorizontalPodAutoscaler
-    now: datetime
-    tunables: Tunables = Tunables()
-    history: History = History()
-    scale: Scale | None = None
-    scale_error: str | None = None
-    stale: bool = False
-    pods: Sequence[Pod] = ()
-    rivals: tuple[str, ...] = ()
-    terms: tuple[Terms, ...] = ()
-    terms_flaw: str | None = None
-    set_by_other: bool = False
-    competitors: tuple[Competitor, ...] = ()
-
-    @property
-    def intent(self) -> Intent:
-        """What the spec asks for."""
-        return intents.of(self.hpa)
-
-    @property
-    def replicas(self) -> int:
-        """The replica count the target is set to; 0 where it is unknown."""
-        return 0 if self.scale is None else self.scale.spec.replicas
-
-    @property
-    def zero_is_off(self) -> bool:
-        """Whether minReplicas is 0 while hpad must not take the last replica: it could not give it back."""
-        gates = self.tunables.gates
-        return gates.HPAMinimumOfOne and not gates.HPAScaleToZero and self.intent.min_replicas == 0
-
-    @property
-    def min_replicas(self) -> int:
-        """The least that metrics may ask for."""
-        return 1 if self.zero_is_off else self.intent.min_replicas
-
-    @property
-    def woken_from_zero(self) -> bool:
-        """Whether the target has no replicas because this HPA took them away: only then may it give some back."""
-        return self._marked_zero and not self.stale_zero
-
-    @property
-    def stale_zero(self) -> bool:
-        """Whether ScaledToZero is True and no longer says how the target came to its count (HPAOwnZeroOnly).
-
-        Each rescale of an HPA controller sets it, True where it took the last replica. So the count was set by another
-        client where there are replicas, or where the last reconcile found some and left some.
-        """
-        if not self._marked_zero or not self.tunables.gates.HPAOwnZeroOnly:
-            return False
-        status = self.hpa.status
-        left = min(status.current_replicas, status.desired_replicas)
-        return self.replicas > 0 or left > 0 or self.set_by_other
-
-    @property
-    def _marked_zero(self) -> bool:
-        held = conditions.find(self.hpa.status.conditions, conditions.SCALED_TO_ZERO)
-        return self.tunables.gates.HPAScaleToZero and held is not None and held.status == conditions.TRUE
 
 
 class Halt(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from hpad.api import amounts
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Recommended
 from hpad.engine.restrain import Restrained
-from hpad.model.goal import AVERAGE_VALUE, UTILIZATION
+from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION
 
 METRIC: Final = "metric"
 FALLBACK: Final = "fallback"

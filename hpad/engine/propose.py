@@ -8,10 +8,9 @@ import msgspec
 from hpad.api import amounts
 from hpad.api.quantity import MAX_INT32, ceil_int32, quotient
 from hpad.api.sample import AdapterError, Sample
-from hpad.engine.examine import View
 from hpad.engine.measure import Unmeasurable, Usage, measure
-from hpad.model.goal import AVERAGE_VALUE, UTILIZATION, VALUE, Goal
-from hpad.model.tunables import Gates
+from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, Goal
+from hpad.engine.view import Gates, View
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ import msgspec
 from hpad import settings
 from hpad.adapter import Adapter, AdapterError, Answer, Asker, Context, Query
 from hpad.api.metadata import Key
+from hpad.engine.fallback_policy import Fallback
 from hpad.gather import contexts, limits, plan, registry, report
 from hpad.gather.call import HOLDS_UP_SECONDS
 from hpad.gather.redact import Redactor
 from hpad.gather.source import Observer, Source
-from hpad.model.terms import Fallback
 
 
 class _Opened(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from hpad.adapter import AdapterError, Answer, Asker, Query
 from hpad.api.metadata import Key
 from hpad.clock import Clock
+from hpad.engine.fallback_policy import Fallback
 from hpad.gather import report
 from hpad.gather.fanout import Gatherer
-from hpad.model.terms import Fallback
 
 
 class SourcesRefused(ValueError):

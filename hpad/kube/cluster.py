@@ -12,6 +12,7 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, H
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
+from hpad.engine.view import Competitor
 from hpad.kube import errors, managed, paths, recorder, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, Kind
@@ -20,7 +21,6 @@ from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, place
 from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
 from hpad.kube.watch import Pace
-from hpad.model.writers import Competitor
 
 
 def _version(hpa: HorizontalPodAutoscaler) -> str:

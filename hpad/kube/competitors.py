@@ -11,12 +11,12 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, S
 from hpad.api.metadata import Key
 from hpad.api.selector import Selector
 from hpad.clock import Clock
+from hpad.engine.view import HPA, SCALE, STATUS, UNNAMED, Competitor
 from hpad.kube import codec, managed, paths, scale
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.codec import Target
 from hpad.kube.watch import Pace
-from hpad.model.writers import HPA, SCALE, STATUS, UNNAMED, Competitor
 
 RECENT: Final = 300.0
 """Seconds for which a write of another client counts: two controllers that disagree write far more often."""

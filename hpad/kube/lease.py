@@ -22,11 +22,11 @@ import structlog
 from hpad.api import duration
 from hpad.api.metadata import Key
 from hpad.clock import Moment
+from hpad.engine.conditions import NORMAL, Event
 from hpad.kube import correlate, errors, paths
 from hpad.kube.client import Client
 from hpad.kube.recorder import Recorder
 from hpad.model.election import Election
-from hpad.model.events import NORMAL, Event
 
 LEASES = paths.Resource("coordination.k8s.io", "v1", "leases", "Lease")
 API_VERSION = "coordination.k8s.io/v1"

@@ -10,10 +10,10 @@ import structlog
 
 from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.engine.conditions import Event
 from hpad.kube import correlate, errors, paths
 from hpad.kube.client import Client
 from hpad.logs.episode import Episode, Episodes
-from hpad.model.events import Event
 
 COMPONENT = "horizontal-pod-autoscaler"
 _QUEUED = 1000

@@ -16,10 +16,10 @@ import msgspec
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, to_builtins
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine.decide import Decision, decide, queries
-from hpad.engine.examine import View
+from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.engine.view import View
 from hpad.model import snapshot
-from hpad.model.history import History
 from hpad.model.snapshot import Scenario, SnapshotError, Step
 
 ATTEMPTS: Final = 5

@@ -11,7 +11,7 @@ import msgspec
 
 from hpad import __version__
 from hpad.api.text import harmless
-from hpad.model.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALSE, SCALING_ACTIVE
+from hpad.engine.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALSE, SCALING_ACTIVE
 
 _STYLE = """
 :root {

@@ -9,10 +9,10 @@ import yaml
 
 from hpad.api.sample import EXTERNAL
 from hpad.api.text import shown
+from hpad.engine.view import Gates, Tunables
 from hpad.model.election import Election, problems
 from hpad.model.serving import Serving
 from hpad.model.serving import problems as serving_problems
-from hpad.model.tunables import Gates, Tunables
 from hpad.settings import sections, values
 from hpad.settings.shape import (
     BUILT_IN_SOURCES,

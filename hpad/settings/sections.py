@@ -6,7 +6,7 @@ from typing import Any
 
 from hpad.api.sample import SOURCE_TYPES
 from hpad.api.text import shown
-from hpad.model import terms
+from hpad.engine import fallback_policy
 from hpad.settings import values
 from hpad.settings.shape import COMPETING, LOG_FORMATS, LOG_LEVELS, STORES, Match, Route, SourceLimits, SourceSettings
 
@@ -49,8 +49,8 @@ def limits(value: Any) -> SourceLimits:
     return SourceLimits(**values.fields(value, LIMITS))
 
 
-def fallback(value: Any) -> terms.Fallback:
-    return terms.parse(values.text(value))
+def fallback(value: Any) -> fallback_policy.Fallback:
+    return fallback_policy.parse(values.text(value))
 
 
 OF_SOURCES: dict[str, Callable[[Any], Any]] = {

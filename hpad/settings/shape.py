@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from hpad.model import terms
+from hpad.engine import fallback_policy
+from hpad.engine.view import Tunables
 from hpad.model.election import Election
 from hpad.model.serving import Serving
-from hpad.model.tunables import Tunables
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 STORES = ("memory", "sqlite", "cluster")
@@ -72,7 +72,8 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     `timeout` is how long one question may take, None for the default; `match` says which metrics go there
     unless a route says otherwise (empty: whatever the adapter serves by itself). `namespaces`: names or patterns of
     those whose HPAs may use the source (empty: all). `fallback`: what stands in for its metrics while they fail, for
-    HPAs that don't say so themselves (see `hpad.model.terms`). `origin`: the file or variable that says all this.
+    HPAs that don't say so themselves (see `hpad.engine.fallback_policy`). `origin`: the file or variable that says all
+    this.
     """
 
     name: str
@@ -82,7 +83,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     match: tuple[Match, ...] = ()
     namespaces: tuple[str, ...] = ()
     limits: SourceLimits = SourceLimits()
-    fallback: terms.Fallback | None = None
+    fallback: fallback_policy.Fallback | None = None
     origin: str = ""
 
 

@@ -14,8 +14,8 @@ from hpad.api import selector as selectors
 from hpad.api.names import label_faults, subdomain_faults
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
+from hpad.engine.view import Gates
 from hpad.model.election import LEASES
-from hpad.model.tunables import Gates
 
 _T = TypeVar("_T")
 _LEAST_MEMORY = 1 << 20

@@ -9,7 +9,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.clock import Moment
-from hpad.model.history import EMPTY, History, Rescale
+from hpad.engine.history import EMPTY, History, Rescale
 from hpad.store.validity import Validity
 
 

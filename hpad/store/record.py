@@ -21,7 +21,7 @@ import msgspec
 from hpad.api import hpa as hpas
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.model.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import Heard, History, Recommendation, Rescale
 from hpad.store.memory import Begun, Memory
 from hpad.store.validity import Validity
 

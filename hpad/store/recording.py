@@ -26,8 +26,8 @@ import structlog
 from hpad.api.hpa import HorizontalPodAutoscalerSpec
 from hpad.api.metadata import Key
 from hpad.clock import Clock
+from hpad.engine.history import History
 from hpad.logs.episode import Episode
-from hpad.model.history import History
 from hpad.store import rotation, scenario
 
 _LONGEST = 5760

@@ -8,7 +8,8 @@ import msgspec
 from hpad.api import hpa as hpas
 from hpad.api.metadata import ObjectMeta
 from hpad.api.sample import AdapterError, Query, Sample
-from hpad.engine import examine, settle
+from hpad.engine import settle
+from hpad.engine.view import View
 from hpad.model import snapshot
 
 _CONFLICT = "conflict"
@@ -17,7 +18,7 @@ _CONFLICT = "conflict"
 class Reconciled(NamedTuple):
     """What one reconcile saw and did."""
 
-    view: examine.View
+    view: View
     queries: Sequence[Query | AdapterError]
     answers: Sequence[Sample | AdapterError]
     outcome: settle.Outcome | None

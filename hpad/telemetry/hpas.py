@@ -6,7 +6,7 @@ from prometheus_client import registry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hpad.api.metadata import Key
-from hpad.model.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
+from hpad.engine.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
 from hpad.telemetry.series import ORIGINAL, Series
 
 

@@ -16,8 +16,8 @@ from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import PodSample, PodValue
 from hpad.engine import decide, examine, settle
-from hpad.model.history import History
-from hpad.model.tunables import Tunables
+from hpad.engine.history import History
+from hpad.engine.view import Tunables, View
 
 SHORT = "--short" in sys.argv[1:]
 DECISIONS = 20 if SHORT else 2_000
@@ -73,7 +73,7 @@ def run() -> float:
     begin = time.perf_counter()
     for index in range(DECISIONS):
         now = START + timedelta(hours=1, seconds=15 * index)
-        view = examine.View(hpa=hpa, now=now, tunables=tunables, history=history, scale=scale, pods=pods)
+        view = View(hpa=hpa, now=now, tunables=tunables, history=history, scale=scale, pods=pods)
         examine.examine(view)
         decision = decide.decide(view, (answers[index % len(answers)],))
         outcome = None if decision.scale_to is None else settle.Outcome((decision.scale_to,))

@@ -25,9 +25,9 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
+from hpad.engine.history import History, Recommendation, Rescale
 from hpad.kube import client, credentials, history
 from hpad.lab.cluster import Cluster
-from hpad.model.history import History, Recommendation, Rescale
 from hpad.store import lasting, sqlite
 from hpad.store.memory import Memory
 from hpad.telemetry import Telemetry

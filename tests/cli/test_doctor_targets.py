@@ -12,9 +12,9 @@ from cli.test_doctor import found
 from hpad.cli.checkup import rights
 from hpad.cli.checkup.finding import Finding
 from hpad.clock import SystemClock
+from hpad.engine.view import Gates, Tunables
 from hpad.kube import client, config
 from hpad.lab.cluster import Cluster, discovery
-from hpad.model.tunables import Gates, Tunables
 from hpad.settings import Settings
 
 WEB = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

@@ -11,9 +11,9 @@ import pytest
 
 from hpad import settings
 from hpad.cli import main, run
+from hpad.engine.view import Gates
 from hpad.manifests import folder
 from hpad.model.election import Election
-from hpad.model.tunables import Gates
 
 
 def told(*arguments: str) -> settings.Settings:

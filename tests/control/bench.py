@@ -28,10 +28,9 @@ from hpad.control.controller import Controller
 from hpad.control.handover import Handover
 from hpad.control.ownership import EVERYTHING, Owner
 from hpad.control.reconcile import Reconciler, Ways
+from hpad.engine.conditions import Event
+from hpad.engine.view import Competitor, Tunables
 from hpad.kube import errors
-from hpad.model.events import Event
-from hpad.model.tunables import Tunables
-from hpad.model.writers import Competitor
 from hpad.store.memory import InMemory, Store
 from hpad.telemetry import Telemetry
 

@@ -18,8 +18,8 @@ from hpad import clock as clocks
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
 from hpad.control import planned
+from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
-from hpad.model.tunables import Gates, Tunables
 from hpad.store import lasting
 from hpad.telemetry import Telemetry
 

@@ -12,9 +12,8 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleS
 from hpad.api.metadata import Key
 from hpad.control import resume
 from hpad.control.ownership import Owner
-from hpad.engine.examine import View
-from hpad.model.history import History, Recommendation, Rescale
-from hpad.model.tunables import Gates, Tunables
+from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.view import Gates, Tunables, View
 from hpad.store import lasting
 from hpad.store.memory import Begun, Memory
 from hpad.telemetry import Telemetry

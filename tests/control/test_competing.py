@@ -8,8 +8,8 @@ import virtual
 from control.bench import Bench, hpa
 
 from hpad.api.metadata import Key
+from hpad.engine.view import HPA, Competitor
 from hpad.kube import errors
-from hpad.model.writers import HPA, Competitor
 
 WEB = Key("default", "web")
 PERIOD = 15.0

@@ -18,7 +18,7 @@ from control.lives import Life, World, Write
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.control import jumps, overlap, ownership, reconcile, resume
-from hpad.engine import examine
+from hpad.engine.view import View
 from hpad.kube import errors
 from hpad.store import lasting, validity
 
@@ -55,7 +55,7 @@ def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
 
 def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
     """A target that hpad took to zero once counts as taken by it whatever other clients set since."""
-    patch.setattr(examine.View, "stale_zero", False)
+    patch.setattr(View, "stale_zero", False)
 
 
 def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:

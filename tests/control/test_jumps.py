@@ -11,7 +11,7 @@ from hpad import clock as clocks
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import Moment
 from hpad.control.jumps import caught_up
-from hpad.model.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import Heard, History, Recommendation, Rescale
 from hpad.store.memory import Begun, Memory
 from hpad.store.validity import Validity
 

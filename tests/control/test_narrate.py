@@ -11,13 +11,13 @@ from control.bench import Bench, hpa
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
+from hpad.engine import fallback_policy
 from hpad.kube import errors
-from hpad.model import terms
 
 
 def annotated(**annotations: str) -> HorizontalPodAutoscaler:
     made = hpa("web")
-    named = {f"{terms.PREFIX}{name}": value for name, value in annotations.items()}
+    named = {f"{fallback_policy.PREFIX}{name}": value for name, value in annotations.items()}
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=named))
 
 

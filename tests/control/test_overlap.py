@@ -12,8 +12,8 @@ from control.test_ownership import Switch
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
+from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
-from hpad.model.tunables import Gates, Tunables
 
 WIDGET = {"apiVersion": "oracle.example/v1", "kind": "Widget", "name": "web"}
 WEB = Key("default", "grows")

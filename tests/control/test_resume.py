@@ -8,8 +8,8 @@ from control.bench import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
 from hpad.control import resume
-from hpad.engine.examine import View
-from hpad.model.history import History, Recommendation, Rescale
+from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.view import View
 from hpad.store.memory import NOTHING, Begun, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

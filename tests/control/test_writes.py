@@ -9,8 +9,8 @@ import virtual
 from control.bench import Bench, hpa
 
 from hpad.api.metadata import Key
+from hpad.engine import conditions
 from hpad.kube import errors
-from hpad.model import conditions
 
 CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
 

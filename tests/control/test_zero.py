@@ -13,9 +13,9 @@ from control.bench import Bench, hpa
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.control import resume
+from hpad.engine import conditions
+from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
-from hpad.model import conditions
-from hpad.model.tunables import Gates, Tunables
 from hpad.store.memory import Begun, Memory
 
 WEB = Key("default", "web")

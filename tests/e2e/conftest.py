@@ -12,9 +12,9 @@ import structlog
 
 from hpad import app, settings
 from hpad.clock import Clock
+from hpad.engine.view import Tunables
 from hpad.kube import config, watch
 from hpad.lab.cluster import Cluster
-from hpad.model.tunables import Tunables
 
 Json = dict[str, Any]
 PERIOD = 0.4

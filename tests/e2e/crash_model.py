@@ -23,8 +23,9 @@ from hpad import clock
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.engine import decide, examine, settle
+from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.view import View
 from hpad.model import snapshot
-from hpad.model.history import History, Recommendation, Rescale
 from hpad.store import record
 from hpad.store.memory import NOTHING, Begun, Memory
 from hpad.store.validity import Validity
@@ -70,10 +71,8 @@ class Early(NamedTuple):
     due: int
 
 
-def view_of(
-    planned: Planned, step: snapshot.Step, history: History, status: HorizontalPodAutoscalerStatus
-) -> examine.View:
-    return examine.View(
+def view_of(planned: Planned, step: snapshot.Step, history: History, status: HorizontalPodAutoscalerStatus) -> View:
+    return View(
         hpa=msgspec.structs.replace(planned.hpa, status=status),
         now=step.time.astimezone(UTC),
         tunables=planned.scenario.tunables,
@@ -140,7 +139,7 @@ def _announced(held: Memory, turn: Validity) -> Memory:
     return msgspec.structs.replace(held, validity=Validity(before.boot, before.ticks))
 
 
-def _begun(view: examine.View, held: Memory, decision: decide.Decision, to: int) -> Memory:
+def _begun(view: View, held: Memory, decision: decide.Decision, to: int) -> Memory:
     done = settle.settle(view, decision, settle.Outcome((to,)))
     past = view.history
     return msgspec.structs.replace(
@@ -159,7 +158,7 @@ def _was_done(begun: Begun, current: int) -> bool:
     return begun.to not in (begun.current,) and current == begun.to
 
 
-def survived(held: Memory, view: examine.View, gap: timedelta) -> History:
+def survived(held: Memory, view: View, gap: timedelta) -> History:
     """The history that a memory is worth when it is looked at again."""
     history, current, now = held.history, view.replicas, view.now
     if view.scale is None:
@@ -200,7 +199,7 @@ def _of_now(one: Rescale, now: datetime) -> Rescale:
     return one if one.timestamp <= now else Rescale(now, one.change, one.outdated, True)
 
 
-def _unknown(history: History, held: Memory, view: examine.View) -> History:
+def _unknown(history: History, held: Memory, view: View) -> History:
     """With a rescale of which only the status tells: as much as can have been, in both directions."""
     last, behavior = view.hpa.status.last_scale_time, view.intent.behavior
     if last is None or behavior is None or held.whole or (held.at is not None and not held.recalled):
@@ -213,7 +212,7 @@ def _unknown(history: History, held: Memory, view: examine.View) -> History:
     return History(history.recommendations, (*history.scale_ups, up), (*history.scale_downs, down), history.heard)
 
 
-def _gone_too_long(held: Memory, view: examine.View, gap: timedelta) -> bool:
+def _gone_too_long(held: Memory, view: View, gap: timedelta) -> bool:
     if held.at is None or not held.history.recommendations or (held.recalled and not held.whole):
         return held.recalled
     window = window_of(view)
@@ -223,7 +222,7 @@ def _gone_too_long(held: Memory, view: examine.View, gap: timedelta) -> bool:
     return away > gap and away > window
 
 
-def window_of(view: examine.View) -> timedelta:
+def window_of(view: View) -> timedelta:
     behavior = view.intent.behavior
     own = None if behavior is None else behavior.down.window
     return view.tunables.downscale_stabilization if own is None else own
@@ -426,9 +425,7 @@ def too_early(plan: list[Planned], writes: dict[int, int]) -> list[Early]:
     return found
 
 
-def _lived(
-    view: examine.View, decision: decide.Decision, wrote: int | None
-) -> tuple[History, HorizontalPodAutoscalerStatus]:
+def _lived(view: View, decision: decide.Decision, wrote: int | None) -> tuple[History, HorizontalPodAutoscalerStatus]:
     """What is remembered by whoever decided so, while this was written."""
     seen = msgspec.structs.replace(decision, scale_to=wrote, desired=view.replicas if wrote is None else wrote)
     settlement = settle.settle(view, seen, None if wrote is None else settle.Outcome((wrote,)))

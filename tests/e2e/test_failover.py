@@ -25,7 +25,7 @@ import pytest
 from e2e.conftest import AT_LAST
 
 from hpad.api.metadata import Key
-from hpad.model.history import Recommendation
+from hpad.engine.history import Recommendation
 from hpad.store import record
 
 SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from hpad import app, settings
+from hpad.engine.view import Tunables
 from hpad.kube import config
-from hpad.model.tunables import Tunables
 
 pytest_plugins = ("kubectl_fixtures",)
 CALM = timedelta(seconds=1.5)

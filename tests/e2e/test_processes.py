@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpad import app, settings
+from hpad.engine.view import Tunables
 from hpad.kube import config
 from hpad.lab.cluster import Cluster
-from hpad.model.tunables import Tunables
 
 WORKER = """
 import pathlib, sys, time

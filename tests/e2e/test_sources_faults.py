@@ -18,9 +18,9 @@ from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
 from hpad.api.metadata import Key
+from hpad.engine import fallback_policy
 from hpad.gather.contexts import Contexts
 from hpad.gather.fanout import Gatherer
-from hpad.model import terms
 from tests.e2e.weather import KINDS, SLOW_SECONDS, Numbers, numbers
 
 SECRET = "hunter22-t0ken"
@@ -148,7 +148,7 @@ async def test_a_fallback_moves_replicas_and_hides_nothing(world: Any) -> None:
         world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
         world.workload("Deployment", "other", 2)
         world.hpa("other", metrics=depth("confined"))
-        confined = source("confined", "http-json", bad.url, fallback=terms.parse("replicas:5 after 1s"))
+        confined = source("confined", "http-json", bad.url, fallback=fallback_policy.parse("replicas:5 after 1s"))
         await world.hpad(sources=(source("bad", "http-json", bad.url), confined))
         await world.until(lambda: world.replicas("deployments", "web") == 4)
         await world.until(lambda: world.replicas("deployments", "other") == 5)

@@ -10,8 +10,8 @@ from e2e.conftest import IMPATIENT, World, worlds
 from e2e.test_competing import somebody
 
 from hpad import settings
+from hpad.engine.view import Gates
 from hpad.lab.cluster import Cluster
-from hpad.model.tunables import Gates
 
 METRIC = {"type": "External", "external": {"metric": {"name": "depth"}, "target": {"type": "Value", "value": "5"}}}
 SCALE = "/apis/apps/v1/namespaces/default/deployments/worker/scale"

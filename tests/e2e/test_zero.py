@@ -10,9 +10,9 @@ import yaml
 from e2e.conftest import worlds
 
 from hpad import settings
+from hpad.engine.view import Gates, Tunables
 from hpad.kube import greeting
 from hpad.lab.cluster import Cluster, discovery
-from hpad.model.tunables import Gates, Tunables
 
 METRIC = {"name": "depth"}
 DEPTH = [{"type": "External", "external": {"metric": METRIC, "target": {"type": "AverageValue", "averageValue": "10"}}}]

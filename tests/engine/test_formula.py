@@ -11,7 +11,7 @@ from hpad.api.pod import ContainerRequests
 from hpad.api.quantity import Quantity
 from hpad.api.sample import AdapterError, Query
 from hpad.engine.decide import queries
-from hpad.model.tunables import Gates
+from hpad.engine.view import Gates
 from tests.engine.world import (
     Workload,
     container,

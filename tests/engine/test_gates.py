@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hpad.model.conditions import find
-from hpad.model.tunables import Gates
+from hpad.engine.conditions import find
+from hpad.engine.view import Gates
 from tests.engine.world import Workload, external, object_metric, one, pods_metric, resource, series, used
 
 NOW_DOWN: dict[str, Any] = {"scaleDown": {"stabilizationWindowSeconds": 0}}

@@ -7,7 +7,7 @@ import pytest
 
 from hpad.api.pod import ContainerRequests, effective_requests
 from hpad.api.sample import AdapterError
-from hpad.model.tunables import Gates
+from hpad.engine.view import Gates
 from tests.engine.world import START, Workload, external, pod, pods_metric, resource, series, used
 
 LAST_DATE = datetime.max.replace(tzinfo=UTC)

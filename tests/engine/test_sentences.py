@@ -13,11 +13,11 @@ import pytest
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 from hpad.api.sample import AdapterError, ExternalSample
+from hpad.engine import fallback_policy
+from hpad.engine.conditions import SCALED_TO_ZERO
 from hpad.engine.decide import Decision
-from hpad.model import terms
-from hpad.model.conditions import SCALED_TO_ZERO
-from hpad.model.history import History, Recommendation
-from hpad.model.tunables import Gates
+from hpad.engine.history import History, Recommendation
+from hpad.engine.view import Gates
 from tests.engine.world import START, Workload, external, object_metric, one, pod, resource, series, used
 
 TARGET = 10
@@ -70,7 +70,7 @@ class Terms(Workload):
 
     def view(self, **fields: Any) -> Any:
         view = super().view(**fields)
-        told = terms.of(self.annotations, [goal.name for goal in view.intent.goals])
+        told = fallback_policy.of(self.annotations, [goal.name for goal in view.intent.goals])
         return msgspec.structs.replace(view, terms=told.terms, terms_flaw=told.flaw)
 
 
@@ -88,9 +88,9 @@ def decided(case: Case) -> Decision:
         gates=Gates(HPAScaleToZero=True),
     )
     web.annotations = {
-        "threshold": {terms.ACTIVATION: "40"},
-        "fallback": {terms.FALLBACK: "replicas:8 after 0s"},
-        "ignored": {terms.FALLBACK: "rate=ignore after 0s"},
+        "threshold": {fallback_policy.ACTIVATION: "40"},
+        "fallback": {fallback_policy.FALLBACK: "replicas:8 after 0s"},
+        "ignored": {fallback_policy.FALLBACK: "rate=ignore after 0s"},
     }.get(case.metric, {})
     past = [Recommendation(START - timedelta(seconds=ago), replicas) for ago, replicas in PASTS[case.past]]
     web.history = History(tuple(past))

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpad.engine.history import Recommendation, Rescale
 from hpad.engine.settle import Outcome, settle
-from hpad.model.history import Recommendation, Rescale
 from tests.engine.world import START, Workload, external, resource, series, used
 
 QUEUE = external("queue", averageValue="10")

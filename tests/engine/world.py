@@ -14,12 +14,11 @@ from hpad.api import hpa as hpas
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
+from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
-from hpad.engine.examine import View
+from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
-from hpad.model.conditions import Condition, find
-from hpad.model.history import History
-from hpad.model.tunables import Gates, Tunables
+from hpad.engine.view import Gates, Tunables, View
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 DEFAULT_BEHAVIOR: dict[str, Any] = {

@@ -18,13 +18,13 @@ from hpad.api import hpa as api
 from hpad.api.fields import FieldError
 from hpad.api.metadata import Key
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
+from hpad.engine import fallback_policy
 from hpad.gather import registry
 from hpad.lab import replay
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import configuration as keda_configuration
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.fields import Wrong
-from hpad.model import terms
 from hpad.model.snapshot import SnapshotError
 from hpad.store import record
 
@@ -96,8 +96,8 @@ def hpa(data: bytes) -> None:
     assert reading.hpa is not None or reading.errors
     if reading.hpa is None:
         return
-    terms.of(reading.hpa.metadata.annotations, METRICS)
-    assert all(terms.flaws(reading.hpa.metadata.annotations, METRICS).values())
+    fallback_policy.of(reading.hpa.metadata.annotations, METRICS)
+    assert all(fallback_policy.flaws(reading.hpa.metadata.annotations, METRICS).values())
     filled = defaults.defaulted(reading.hpa)
     assert defaults.defaulted(filled) == filled
     for error in validation.validate(filled, scale_to_zero=False):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hpad.api.metadata import Key
-from hpad.model.history import History, Recommendation, Rescale
+from hpad.engine.history import History, Recommendation, Rescale
 from hpad.store import record
 from hpad.store.memory import Memory
 

@@ -8,9 +8,9 @@ import virtual
 from control.bench import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from hpad.engine.view import SCALE
 from hpad.kube import managed
 from hpad.kube.competitors import Competitors, place
-from hpad.model.writers import SCALE
 
 REPLICAS = {"f:spec": {"f:replicas": {}}}
 WIDGET = {"apiVersion": "oracle.example/v1", "kind": "Widget", "name": "web"}

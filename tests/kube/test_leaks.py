@@ -6,8 +6,8 @@ from holdings import containers
 from kube.wire import says
 
 from hpad.api.metadata import Key
+from hpad.engine.conditions import Event
 from hpad.kube.cluster import Cluster
-from hpad.model.events import Event
 
 MANY = 500
 FEW = 100

@@ -10,9 +10,9 @@ from kube.wire import failure, hangs, resets, says, until
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import ObjectMeta
+from hpad.engine.conditions import Event
 from hpad.kube.cluster import Cluster
 from hpad.kube.recorder import Recorder
-from hpad.model.events import Event
 
 PATH = "/api/v1/namespaces/fix/events"
 WEB = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="u-1", resource_version="779"))

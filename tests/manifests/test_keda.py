@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from hpad.cli import main
+from hpad.engine import fallback_policy
 from hpad.manifests.keda import configuration, scaledobject
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.scaledobject import Converted
-from hpad.model import terms
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "config" / "keda").glob("*.yaml"))
 RABBITMQ = {"host": "http://rabbitmq:15672/", "queueName": "orders", "mode": "QueueLength", "value": "20"}
@@ -245,14 +245,16 @@ def test_a_schedule_asks_for_replicas() -> None:
 def test_a_fallback_is_for_all_but_cpu_and_memory(spec: dict[str, Any], expected: str) -> None:
     cpu = trigger("cpu", {"value": "60"}, metricType="Utilization")
     annotations = hpa_of(converted(cpu, trigger("rabbitmq", RABBITMQ), **spec))["metadata"]["annotations"]
-    read = terms.of(annotations, ["cpu", "shop-worker-s1-rabbitmq"])
+    read = fallback_policy.of(annotations, ["cpu", "shop-worker-s1-rabbitmq"])
     assert read.flaw is None
     assert [str(each.fallback) if each.fallback else None for each in read.terms] == [None, expected]
 
 
 def test_what_counts_as_activity_is_carried_over() -> None:
     found = converted(trigger("rabbitmq", RABBITMQ | {"activationValue": "5.5"}), trigger("prometheus", PROMETHEUS))
-    read = terms.of(hpa_of(found)["metadata"]["annotations"], ["shop-worker-s0-rabbitmq", "shop-worker-s1-prometheus"])
+    read = fallback_policy.of(
+        hpa_of(found)["metadata"]["annotations"], ["shop-worker-s0-rabbitmq", "shop-worker-s1-prometheus"]
+    )
     assert [each.activation for each in read.terms] == [5_500, None]
 
 

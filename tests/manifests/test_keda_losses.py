@@ -24,12 +24,12 @@ from manifests.scaled_objects import (
 )
 
 from hpad.cli import written
+from hpad.engine import fallback_policy
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import configuration, scaledobject
 from hpad.manifests.keda.fields import Wrong
 from hpad.manifests.keda.scaledobject import Converted
-from hpad.model import terms
 
 Path = tuple[str | int, ...]
 SHAPES = [
@@ -145,7 +145,7 @@ def test_what_is_written_is_valid(document: dict[str, Any]) -> None:
     assert [str(error) for error in loaded.errors] == []
     assert loaded.hpa is not None
     names = [metric["external"]["metric"]["name"] for metric in found.hpa["spec"]["metrics"] if "external" in metric]
-    assert terms.flaws(loaded.hpa.metadata.annotations, names) == {}
+    assert fallback_policy.flaws(loaded.hpa.metadata.annotations, names) == {}
     assert written.flaws(configuration.document([found]), found.sources) == []
 
 

@@ -13,7 +13,7 @@ import pytest
 from hpad import telemetry
 from hpad.api.hpa import HorizontalPodAutoscalerCondition
 from hpad.api.metadata import Key
-from hpad.model import conditions
+from hpad.engine import conditions
 
 Json = dict[str, Any]
 FOLDER = "config/monitoring"

@@ -17,10 +17,10 @@ import pytest
 from aiohttp import web
 
 from hpad import app, settings
+from hpad.engine.view import Tunables
 from hpad.kube import config
 from hpad.lab.cluster import Cluster, Resource, ScalePaths
 from hpad.model.election import Election
-from hpad.model.tunables import Tunables
 
 Json = dict[str, Any]
 RABBITS = Resource("example.com", ("v1",), "rabbits", "Rabbit", scale=ScalePaths(selector=".status.selector"))

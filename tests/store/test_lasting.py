@@ -10,7 +10,7 @@ import pytest
 import virtual
 
 from hpad.api.metadata import Key
-from hpad.model.history import History, Recommendation, Rescale
+from hpad.engine.history import History, Recommendation, Rescale
 from hpad.store import lasting, record
 from hpad.store.memory import Last, Memory
 from hpad.telemetry import Telemetry

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from hpad.api.metadata import Key
-from hpad.model.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import Heard, History, Recommendation, Rescale
 from hpad.store.memories import Memories
 from hpad.store.memory import Last, Memory
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpad.api import hpa as hpas
 from hpad.api.metadata import Key
-from hpad.model.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import Heard, History, Recommendation, Rescale
 from hpad.store import record
 from hpad.store.memory import Begun, Memory
 from hpad.store.validity import Validity

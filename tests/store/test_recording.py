@@ -18,9 +18,9 @@ from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, Sample
 from hpad.engine import decide, examine, settle
+from hpad.engine.history import EMPTY
+from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
 from hpad.lab import replay
-from hpad.model.history import EMPTY
-from hpad.model.writers import DRY_RUN, Competitor, Withheld, yielded
 from hpad.store import recording, scenario
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ def life(
     status, history, replicas = hpa().status, EMPTY, 1
     for turn, answer in enumerate(answers):
         listed = hpa(most[min(turn, len(most) - 1)] if most else 10)
-        view = examine.View(
+        view = View(
             hpa=hpas.HorizontalPodAutoscaler(metadata=listed.metadata, spec=listed.spec, status=status),
             now=START + timedelta(seconds=15 * turn),
             history=history,

@@ -15,7 +15,7 @@ import pytest
 import virtual
 
 from hpad.api.metadata import Key
-from hpad.model.history import History, Recommendation
+from hpad.engine.history import History, Recommendation
 from hpad.store import record, sqlite
 from hpad.store.memory import Memory, StoreError
 

@@ -11,10 +11,10 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
 from hpad.clock import Clock
+from hpad.engine import spec as goal
 from hpad.gather import contexts, direct, fanout, registry
 from hpad.kube import cluster, codec
 from hpad.kube.client import Client
-from hpad.model import goal
 from hpad.settings import Settings
 
 _MOST = 20
@@ -39,7 +39,7 @@ def questions(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]
     found: dict[tuple[str, str], tuple[Key, Query]] = {}
     for hpa in hpas:
         for spec in hpa.spec.metrics or ():
-            wanted = goal.compile(spec, hpa.metadata.namespace)
+            wanted = goal.compile_metric(spec, hpa.metadata.namespace)
             if wanted.flaw is None and len(found) < _MOST:
                 query = wanted.query
                 if query.type not in ("External", "Object"):

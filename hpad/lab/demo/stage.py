@@ -13,12 +13,12 @@ from hpad.api import hpa as hpas
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
+from hpad.engine.view import Tunables
 from hpad.kube import client as clients
 from hpad.kube import credentials, errors
 from hpad.lab.cluster import cluster as clusters
 from hpad.lab.demo.documents import Document
 from hpad.lab.demo.errors import DemoError
-from hpad.model.tunables import Tunables
 
 NAMESPACE = "default"
 SYNC_PERIOD = timedelta(seconds=1)

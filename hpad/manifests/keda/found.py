@@ -8,8 +8,8 @@ import msgspec
 from hpad.api import duration
 from hpad.api.fields import invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
+from hpad.engine import fallback_policy
 from hpad.manifests.keda.fields import Fields, Wrong
-from hpad.model import terms
 
 EXTERNAL: Final = "External"
 
@@ -146,11 +146,11 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             found.activation[source.metric] = activation
 
 
-def annotations(found: Found, fallback: terms.Fallback | None) -> dict[str, str]:
+def annotations(found: Found, fallback: fallback_policy.Fallback | None) -> dict[str, str]:
     """What hpad reads from an HPA's annotations: thresholds of activity, and what stands in for external metrics."""
     external = [entry["external"]["metric"]["name"] for entry in found.metrics if entry["type"] == EXTERNAL]
     made = {
-        terms.ACTIVATION: ",".join(f"{name}={value}" for name, value in found.activation.items()),
-        terms.FALLBACK: ",".join(f"{name}={fallback}" for name in external) if fallback is not None else "",
+        fallback_policy.ACTIVATION: ",".join(f"{name}={value}" for name, value in found.activation.items()),
+        fallback_policy.FALLBACK: ",".join(f"{name}={fallback}" for name in external) if fallback is not None else "",
     }
     return {name: text for name, text in made.items() if text}

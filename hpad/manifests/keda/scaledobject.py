@@ -8,11 +8,11 @@ import msgspec
 
 from hpad.api import hpa as api
 from hpad.api.fields import required
+from hpad.engine import fallback_policy
 from hpad.manifests.keda import found as gathered
 from hpad.manifests.keda import meta, metrics_api, plain, prometheus, rabbitmq, redis
 from hpad.manifests.keda.fields import Fields, Wrong
 from hpad.manifests.keda.found import Found, Note, Source, Trigger
-from hpad.model import terms
 
 KIND: Final = "ScaledObject"
 API_VERSION: Final = "keda.sh/v1alpha1"
@@ -220,14 +220,14 @@ def _formula(advanced: Fields, found: Found) -> None:
         )
 
 
-def _fallback(spec: Fields, found: Found) -> terms.Fallback | None:
+def _fallback(spec: Fields, found: Found) -> fallback_policy.Fallback | None:
     """So many failed polls make so much time; hpad counts that, and not the polls."""
     if "fallback" not in spec:
         return None
     given = spec.object("fallback")
     behavior, replicas = given.text("behavior") or "static", given.count("replicas", 0)
     threshold = given.count("failureThreshold", 3)
-    hold = terms.Fallback(kind=terms.HOLD)
+    hold = fallback_policy.Fallback(kind=fallback_policy.HOLD)
     if behavior != "static":
         if behavior != "currentReplicas":
             found.lose(given.at("behavior"), f"{behavior} is not carried over; the replicas are held instead")
@@ -240,4 +240,4 @@ def _fallback(spec: Fields, found: Found) -> terms.Fallback | None:
         return hold
     seconds = threshold * spec.count("pollingInterval", _POLLING_SECONDS)
     after = timedelta(seconds=min(seconds, _MOST))  # 68 years are as good as more
-    return terms.Fallback(kind=terms.REPLICAS, replicas=replicas, after=after)
+    return fallback_policy.Fallback(kind=fallback_policy.REPLICAS, replicas=replicas, after=after)

@@ -11,12 +11,11 @@ from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, S
 from hpad.api.pod import Pod
 from hpad.api.quantity import Quantity
 from hpad.api.sample import AdapterError, ObjectSample, PodSample, Query
-from hpad.model.history import History
+from hpad.engine.fallback_policy import Terms
+from hpad.engine.history import History
+from hpad.engine.view import Competitor, Tunables, Withheld
 from hpad.model.snapshot.lists import metrics_lists
 from hpad.model.snapshot.scenario import Answer, Reading, Step, converted
-from hpad.model.terms import Terms
-from hpad.model.tunables import Tunables
-from hpad.model.writers import Competitor, Withheld
 
 
 def encode_scenario(

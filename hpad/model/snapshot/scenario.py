@@ -26,11 +26,10 @@ from hpad.api.sample import (
     Sample,
 )
 from hpad.api.selector import Selector, SelectorError
-from hpad.model import terms
-from hpad.model.history import History
-from hpad.model.terms import Terms
-from hpad.model.tunables import Gates, Tunables
-from hpad.model.writers import Competitor, Withheld
+from hpad.engine import fallback_policy
+from hpad.engine.fallback_policy import Terms
+from hpad.engine.history import History
+from hpad.engine.view import Competitor, Gates, Tunables, Withheld
 
 Answer = Sample | AdapterError
 
@@ -103,7 +102,7 @@ class Step(_Lenient, frozen=True):
         try:
             return tuple(
                 Terms(
-                    fallback=None if each.fallback is None else terms.parse(each.fallback),
+                    fallback=None if each.fallback is None else fallback_policy.parse(each.fallback),
                     activation=None if each.activation is None else parse_milli(each.activation),
                 )
                 for each in self.terms

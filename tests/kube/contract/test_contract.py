@@ -11,8 +11,8 @@ from hpad.api import hpa as hpas
 from hpad.api import selector
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
+from hpad.engine.conditions import Event
 from hpad.kube.errors import ApiError
-from hpad.model.events import Event
 
 APPS = "/apis/apps/v1/{ns}"
 HPAS = "/apis/autoscaling/v2/{ns}/horizontalpodautoscalers"

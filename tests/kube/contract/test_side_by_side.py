@@ -17,8 +17,8 @@ from kube.contract import apiserver, metrics_apis, side
 from kube.contract.side import HPAS, Json, Side
 
 from hpad import app, settings
+from hpad.engine.view import Gates, Tunables
 from hpad.kube import config
-from hpad.model.tunables import Gates, Tunables
 
 CONTROLLER = "kube-controller-manager"
 PERIOD = 5

@@ -18,6 +18,8 @@ from which value on it counts as activity. Without either, everything is as in K
 A policy may end in ` after DURATION` ("replicas:5 after 60s"), in place of the failure duration. `replicas` follows
 KEP-5679 (`fallback.replicas`, `failureDurationSeconds`), for metrics of all types; the others go beyond it. The same
 policies can be given to a source (`fallback:`); the HPA's own come first. None of them hides the failure.
+
+What stands in for an HPA's metrics while they fail: by its annotations, else by the configuration of the source.
 """
 
 import difflib
@@ -30,8 +32,11 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from hpad.api import duration
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import QuantityError, parse_milli
+from hpad.api.sample import Query
 from hpad.api.text import shown
+from hpad.engine import spec
 
 T = TypeVar("T")
 
@@ -194,3 +199,26 @@ def _count(text: str, low: int, high: int) -> int:
     if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
         raise ValueError(f"{shown(text)} is not a whole number of {low} or more")
     return int(text)
+
+
+Fallbacks = Callable[[Query], Fallback | None]
+"""What the configuration says of the source of a query."""
+
+
+def terms_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> Read:
+    """The terms of each metric of the HPA, in order; none at all where neither it nor a source has any."""
+    if fallbacks is None and not hpa.metadata.annotations:
+        return NOTHING
+    goals = spec.of(hpa).goals
+    own = of(hpa.metadata.annotations, [goal.name for goal in goals])
+    if fallbacks is None:
+        return own
+    offered = [None if goal.flaw is not None else fallbacks(goal.query) for goal in goals]
+    if not any(offered):
+        return own
+    held = own.terms or (Terms(),) * len(goals)
+    merged = tuple(
+        each if each.fallback is not None else msgspec.structs.replace(each, fallback=fallback)
+        for each, fallback in zip(held, offered, strict=True)
+    )
+    return Read(merged, own.flaw)

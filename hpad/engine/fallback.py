@@ -1,7 +1,7 @@
 """What stands in for a metric that fails, and from which value on a metric counts: the terms beyond the API.
 
-Names and meaning of the fallback to fixed replicas follow KEP-5679; the table is in `hpad.model.terms`. A failure stays
-a failure: the proposal keeps its error, for conditions, events and series.
+Names and meaning of the fallback to fixed replicas follow KEP-5679; the table is in `hpad.engine.fallback_policy`. A
+failure stays a failure: the proposal keeps its error, for conditions, events and series.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import msgspec
 
 from hpad.api import duration
 from hpad.api.sample import EXTERNAL, OBJECT
-from hpad.engine.examine import View
+from hpad.engine.fallback_policy import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
+from hpad.engine.history import NEVER_HEARD, Heard
 from hpad.engine.propose import Proposal
-from hpad.model.history import NEVER_HEARD, Heard
-from hpad.model.terms import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
+from hpad.engine.view import View
 
 
 def qualify(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:

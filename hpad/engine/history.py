@@ -63,7 +63,7 @@ def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
 class History(msgspec.Struct, frozen=True):
     """Recommendations feed the stabilization windows, rescales the rate policies. Empty for a new HPA.
 
-    `heard` is kept for HPAs with terms of their own about metrics that fail (see `hpad.model.terms`).
+    `heard` is kept for HPAs with terms of their own about metrics that fail (see `hpad.engine.fallback_policy`).
     """
 
     recommendations: tuple[Recommendation, ...] = ()

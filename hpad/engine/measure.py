@@ -1,13 +1,19 @@
-"""Metrics read as a whole: Object and External."""
+"""What a sample says about a goal: how much is used, by how many pods, and the ratio of the two.
+
+One sample against one goal.
+
+Metrics read as a whole: Object and External.
+"""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from hpad.api.pod import Pod
 from hpad.api.quantity import MAX_INT64, ceil_int64, quotient
-from hpad.api.sample import ExternalSample, ObjectSample
-from hpad.engine.measure.usage import Usage
-from hpad.model.goal import AVERAGE_VALUE, Goal
-from hpad.model.tunables import Gates
+from hpad.api.sample import EXTERNAL, ExternalSample, ObjectSample, PodSample, Sample
+from hpad.engine.pods import Unmeasurable, Usage, per_pod
+from hpad.engine.spec import AVERAGE_VALUE, Goal
+from hpad.engine.view import Gates, Tunables
 
 
 def total(
@@ -50,3 +56,25 @@ def _share(sample: ObjectSample | ExternalSample, used: int, replicas: int, gate
     if isinstance(sample, ExternalSample) and float(used) >= float(MAX_INT64):
         return MAX_INT64
     return ceil_int64(quotient(float(used), float(replicas)))
+
+
+__all__ = ["Unmeasurable", "Usage", "measure"]
+
+
+def measure(
+    goal: Goal, sample: Sample, pods: Sequence[Pod], status_replicas: int, now: datetime, tunables: Tunables
+) -> Usage:
+    """Usage against the goal; raises Unmeasurable where the sample says nothing about it."""
+    if goal.of_pods:
+        if not isinstance(sample, PodSample):
+            raise _misfit(goal, sample, PodSample)
+        return per_pod(goal, sample, pods, now, tunables)
+    wanted = ExternalSample if goal.type == EXTERNAL else ObjectSample
+    if isinstance(sample, PodSample) or not isinstance(sample, wanted):
+        raise _misfit(goal, sample, wanted)
+    return total(goal, sample, pods, status_replicas, tunables.gates)
+
+
+def _misfit(goal: Goal, sample: Sample, wanted: type) -> Unmeasurable:
+    got = type(sample).__name__
+    return Unmeasurable(f"the metric source answered a {goal.type} metric with {got}; it takes {wanted.__name__}")

@@ -7,12 +7,12 @@ import pytest
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 from hpad.api.sample import AdapterError
+from hpad.engine import fallback_policy
+from hpad.engine.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTIVE, find
 from hpad.engine.decide import Decision
-from hpad.engine.examine import View
-from hpad.model import snapshot, terms
-from hpad.model.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTIVE, find
-from hpad.model.terms import Fallback, Terms
-from hpad.model.tunables import Gates
+from hpad.engine.fallback_policy import Fallback, Terms
+from hpad.engine.view import Gates, View
+from hpad.model import snapshot
 from tests.engine import world
 
 DOWN = AdapterError("the broker is down")
@@ -32,7 +32,7 @@ class Agreed(world.Workload):
 
     def view(self, **fields) -> View:
         view = super().view(**fields)
-        told = terms.of(self.annotations, [goal.name for goal in view.intent.goals])
+        told = fallback_policy.of(self.annotations, [goal.name for goal in view.intent.goals])
         return msgspec.structs.replace(view, terms=told.terms, terms_flaw=told.flaw)
 
     def fail_for(self, seconds: int, *answers) -> Decision:
@@ -50,7 +50,7 @@ def test_without_terms_nothing_moves():
 
 
 def test_fixed_replicas_come_after_the_failure_duration():
-    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:7"})
+    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
     assert target.fail_for(165, DOWN).scale_to is None
     decision = target.reconcile(DOWN, after=15)
     assert decision.scale_to == 7
@@ -60,7 +60,7 @@ def test_fixed_replicas_come_after_the_failure_duration():
 
 
 def test_a_fallback_hides_nothing():
-    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:7 after 0s"})
+    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7 after 0s"})
     target.reconcile(DOWN)
     said = target.condition(FALLBACK_ACTIVE)
     assert (said.status, said.reason) == ("True", "FallbackActive")
@@ -77,14 +77,22 @@ def test_a_fallback_hides_nothing():
 
 
 def test_fixed_replicas_may_shrink_and_obey_the_maximum():
-    assert Agreed(QUEUE, replicas=8, annotations={terms.FALLBACK: "replicas:2 after 0s"}).reconcile(DOWN).scale_to == 2
     assert (
-        Agreed(QUEUE, replicas=8, annotations={terms.FALLBACK: "replicas:99 after 0s"}).reconcile(DOWN).scale_to == 10
+        Agreed(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:2 after 0s"})
+        .reconcile(DOWN)
+        .scale_to
+        == 2
+    )
+    assert (
+        Agreed(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:99 after 0s"})
+        .reconcile(DOWN)
+        .scale_to
+        == 10
     )
 
 
 def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sample():
-    annotations = {terms.FALLBACK: "replicas:7", terms.FAILURE_DURATION: "60"}
+    annotations = {fallback_policy.FALLBACK: "replicas:7", fallback_policy.FAILURE_DURATION: "60"}
     target = Agreed(QUEUE, replicas=3, annotations=annotations)
     assert target.fail_for(45, DOWN).scale_to is None
     assert target.reconcile(world.series(30), after=15).scale_to is None
@@ -95,7 +103,7 @@ def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sampl
 
 def test_a_failure_of_long_ago_does_not_count_when_terms_come_back():
     """While an HPA has no terms nobody follows how its metrics fare."""
-    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:7"})
+    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
     target.reconcile(DOWN)
     agreed, target.annotations = target.annotations, {}
     target.reconcile(world.series(30), after=15)
@@ -104,14 +112,14 @@ def test_a_failure_of_long_ago_does_not_count_when_terms_come_back():
 
 
 def test_the_largest_proposal_wins_beside_a_fallback():
-    target = Agreed(QUEUE, RATE, replicas=3, annotations={terms.FALLBACK: "queue=replicas:4 after 0s"})
+    target = Agreed(QUEUE, RATE, replicas=3, annotations={fallback_policy.FALLBACK: "queue=replicas:4 after 0s"})
     assert target.reconcile(DOWN, world.series(60)).scale_to == 6
     decision = target.reconcile(DOWN, world.series(10), after=15)
     assert decision.scale_to == 4
 
 
 def test_last_good_holds_up_to_its_age():
-    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "last-good:1m"})
+    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:1m"})
     target.reconcile(world.series(60))
     target.replicas = 3  # somebody meddles; what the metric asked for is remembered
     decision = target.reconcile(DOWN, after=30)
@@ -124,19 +132,21 @@ def test_last_good_holds_up_to_its_age():
 
 def test_last_good_does_not_compound_a_ratio():
     """A Value goal multiplies the pods there are: the old ratio must not be applied over and over."""
-    target = Agreed(world.external("load", value="10"), replicas=2, annotations={terms.FALLBACK: "last-good:10m"})
+    target = Agreed(
+        world.external("load", value="10"), replicas=2, annotations={fallback_policy.FALLBACK: "last-good:10m"}
+    )
     assert target.reconcile(world.series(20)).scale_to == 4
     assert target.fail_for(300, DOWN).scale_to is None
     assert target.replicas == 4
 
 
 def test_last_good_of_a_metric_never_heard_is_hold():
-    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "last-good:10m"})
+    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:10m"})
     assert target.fail_for(60, DOWN).scale_to is None
 
 
 def test_an_ignored_metric_lets_the_others_shrink():
-    annotations = {terms.FALLBACK: "queue=ignore after 0s"}
+    annotations = {fallback_policy.FALLBACK: "queue=ignore after 0s"}
     target = Agreed(QUEUE, RATE, replicas=5, annotations=annotations)
     decision = target.reconcile(DOWN, world.series(20))
     assert decision.scale_to == 2
@@ -145,18 +155,18 @@ def test_an_ignored_metric_lets_the_others_shrink():
 
 
 def test_where_all_are_ignored_nothing_moves():
-    target = Agreed(QUEUE, replicas=5, annotations={terms.FALLBACK: "ignore after 0s"})
+    target = Agreed(QUEUE, replicas=5, annotations={fallback_policy.FALLBACK: "ignore after 0s"})
     assert target.fail_for(300, DOWN).scale_to is None
     assert target.condition(SCALING_ACTIVE).reason == "FailedGetExternalMetric"
 
 
 def test_a_metric_without_relief_still_blocks_shrinking():
-    target = Agreed(QUEUE, RATE, replicas=5, annotations={terms.FALLBACK: "queue=replicas:2 after 0s"})
+    target = Agreed(QUEUE, RATE, replicas=5, annotations={fallback_policy.FALLBACK: "queue=replicas:2 after 0s"})
     assert target.reconcile(DOWN, DOWN).scale_to is None
 
 
 def test_a_wrong_annotation_is_named_and_does_nothing():
-    target = Agreed(QUEUE, replicas=3, annotations={terms.FALLBACK: "replicas:many"})
+    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:many"})
     assert target.fail_for(300, DOWN).scale_to is None
     assert (
         "InvalidAnnotation",
@@ -179,7 +189,7 @@ def to_zero(annotations: dict[str, str], replicas: int, **more) -> Agreed:
     [(5, 2, 0), (6, 2, 1), (40, 2, 4), (5, 0, None), (6, 0, 1), (40, 0, 4), (0, 2, 0)],
 )
 def test_only_above_the_activation_threshold_there_is_work(value, replicas, scale_to):
-    target = to_zero({terms.ACTIVATION: "5"}, replicas)
+    target = to_zero({fallback_policy.ACTIVATION: "5"}, replicas)
     assert target.reconcile(world.series(value)).scale_to == scale_to
 
 
@@ -188,12 +198,12 @@ def test_without_a_threshold_a_single_message_wakes():
 
 
 def test_activation_says_nothing_where_the_minimum_is_not_zero():
-    target = Agreed(QUEUE, replicas=2, annotations={terms.ACTIVATION: "500"})
+    target = Agreed(QUEUE, replicas=2, annotations={fallback_policy.ACTIVATION: "500"})
     assert target.reconcile(world.series(40)).scale_to == 4
 
 
 def test_an_inactive_metric_says_why():
-    decision = to_zero({terms.ACTIVATION: "queue=5"}, 2).reconcile(world.series(4))
+    decision = to_zero({fallback_policy.ACTIVATION: "queue=5"}, 2).reconcile(world.series(4))
     assert str(decision) == (
         "scale web from 2 to 0: external metric queue below target (2 / 10 per replica, 4 in total); "
         "1 wanted but 0, being not above its activation threshold 5"
@@ -211,7 +221,7 @@ def test_an_inactive_metric_says_why():
     ],
 )
 def test_policies_are_read_and_written(text, fallback):
-    assert terms.parse(text) == fallback
+    assert fallback_policy.parse(text) == fallback
     assert str(fallback) == text
 
 
@@ -220,7 +230,7 @@ def test_policies_are_read_and_written(text, fallback):
 )
 def test_what_is_no_policy(text):
     with pytest.raises(ValueError, match="is not"):
-        terms.parse(text)
+        fallback_policy.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -228,37 +238,50 @@ def test_what_is_no_policy(text):
     [
         (None, (), None),
         ({"other": "x"}, (), None),
-        ({terms.FALLBACK: "hold"}, ("hold", "hold"), None),
-        ({terms.FALLBACK: "a=replicas:2"}, ("replicas:2", None), None),
+        ({fallback_policy.FALLBACK: "hold"}, ("hold", "hold"), None),
+        ({fallback_policy.FALLBACK: "a=replicas:2"}, ("replicas:2", None), None),
         (
-            {terms.FALLBACK: "a=replicas:2,ignore", terms.FAILURE_DURATION: "9"},
+            {fallback_policy.FALLBACK: "a=replicas:2,ignore", fallback_policy.FAILURE_DURATION: "9"},
             ("replicas:2 after 9s", "ignore after 9s"),
             None,
         ),
-        ({terms.FALLBACK: "c=hold"}, (), "annotation hpad.io/fallback: there is no metric 'c' here; there are a, b"),
-        ({terms.ACTIVATION: "many"}, (), "annotation hpad.io/activation: 'many' is not a number such as 5 or 500m"),
+        (
+            {fallback_policy.FALLBACK: "c=hold"},
+            (),
+            "annotation hpad.io/fallback: there is no metric 'c' here; there are a, b",
+        ),
+        (
+            {fallback_policy.ACTIVATION: "many"},
+            (),
+            "annotation hpad.io/activation: 'many' is not a number such as 5 or 500m",
+        ),
     ],
 )
 def test_annotations(annotations, expected, flaw):
-    told = terms.of(annotations, ["a", "b"])
+    told = fallback_policy.of(annotations, ["a", "b"])
     assert tuple(None if each.fallback is None else str(each.fallback) for each in told.terms) == expected
     assert told.flaw == flaw
 
 
 def test_flaws_are_told_of_all_annotations_even_of_those_without_effect():
-    told = {terms.FALLBACK: "hold", terms.FAILURE_DURATION: "c=9", "hpad.io/activate": "1", "other": "x"}
-    assert terms.flaws(told, ["a", "b"]) == {
+    told = {
+        fallback_policy.FALLBACK: "hold",
+        fallback_policy.FAILURE_DURATION: "c=9",
+        "hpad.io/activate": "1",
+        "other": "x",
+    }
+    assert fallback_policy.flaws(told, ["a", "b"]) == {
         "hpad.io/activate": 'there is no such annotation; did you mean "hpad.io/activation"?',
-        terms.FAILURE_DURATION: "there is no metric 'c' here; there are a, b",
+        fallback_policy.FAILURE_DURATION: "there is no metric 'c' here; there are a, b",
     }
-    assert terms.flaws({terms.FAILURE_DURATION: "soon"}, ["a"]) == {
-        terms.FAILURE_DURATION: "'soon' is not a whole number of 0 or more"
+    assert fallback_policy.flaws({fallback_policy.FAILURE_DURATION: "soon"}, ["a"]) == {
+        fallback_policy.FAILURE_DURATION: "'soon' is not a whole number of 0 or more"
     }
-    assert terms.flaws(None, ["a"]) == terms.flaws({"other": "x"}, []) == {}
+    assert fallback_policy.flaws(None, ["a"]) == fallback_policy.flaws({"other": "x"}, []) == {}
 
 
 def test_terms_are_recorded_and_read_back():
-    agreed = (Terms(fallback=terms.parse("replicas:5 after 1m"), activation=2500), Terms())
+    agreed = (Terms(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500), Terms())
     target = Agreed(QUEUE, RATE, replicas=1, annotations={})
     view = target.view()
     step = snapshot.encode_step(

@@ -1,32 +1,36 @@
-"""From the decision and what became of it to status, conditions, events and history."""
+"""From the decision and what became of it to status, conditions, events and history.
+
+From the decision and what became of it to status, conditions, events and history.
+"""
 
 from datetime import datetime
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
-from hpad.engine.decide import Decision
-from hpad.engine.examine import DISABLED, STALE_CACHE, UNREACHABLE, Halt, View
-from hpad.engine.propose import Proposal
-from hpad.engine.settle.memory import remembered
-from hpad.engine.settle.status import reading, same
-from hpad.model.conditions import (
+from hpad.engine.conditions import (
     ABLE_TO_SCALE,
     COMPETING_WRITERS,
     FALLBACK_ACTIVE,
     FALSE,
+    NORMAL,
     SCALED_TO_ZERO,
     SCALING_ACTIVE,
     SCALING_LIMITED,
     TRUE,
+    WARNING,
     Condition,
+    Event,
     truncated_to_seconds,
     with_condition,
     without_condition,
 )
-from hpad.model.events import NORMAL, WARNING, Event
-from hpad.model.history import History
-from hpad.model.writers import REASONS, Withheld
+from hpad.engine.decide import Decision
+from hpad.engine.examine import DISABLED, STALE_CACHE, UNREACHABLE, Halt
+from hpad.engine.history import History
+from hpad.engine.propose import Proposal
+from hpad.engine.status import reading, remembered, same
+from hpad.engine.view import REASONS, View, Withheld
 
 NONE = "none"
 INTERNAL = "internal"
@@ -320,3 +324,6 @@ def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:
     if proposal.replicas == before:
         return proposal.goal.type, NONE, NONE
     return proposal.goal.type, SCALE_UP if proposal.replicas > before else SCALE_DOWN, NONE
+
+
+__all__ = ["Outcome", "Settlement", "remembered", "sentence", "settle"]

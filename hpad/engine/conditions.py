@@ -1,6 +1,11 @@
-"""Conditions of an HPA, and the only place that knows when a condition last changed."""
+"""Conditions of an HPA, and the only place that knows when a condition last changed.
+
+A Kubernetes Event, as far as a decision knows it: the recorder adds who, where and when.
+"""
 
 from datetime import datetime
+
+import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 
@@ -61,3 +66,13 @@ __all__ = [
     "with_condition",
     "without_condition",
 ]
+
+
+NORMAL = "Normal"
+WARNING = "Warning"
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    reason: str
+    message: str

@@ -1,6 +1,8 @@
 """What one entry of spec.metrics asks for, worked out once per object: the goal, and the words about it.
 
 The words are Kubernetes' own: they are part of the conditions and events that users and tools match on.
+
+What an HPA's spec asks for, worked out once per object instead of once per decision.
 """
 
 from typing import Final, NamedTuple
@@ -12,16 +14,20 @@ from hpad.api.amounts import Unit
 from hpad.api.hpa import (
     ContainerResourceMetricSource,
     ExternalMetricSource,
+    HorizontalPodAutoscaler,
     MetricSpec,
     MetricTarget,
     ObjectMetricSource,
     PodsMetricSource,
     ResourceMetricSource,
 )
+from hpad.api.metadata import Key
 from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import shown
+from hpad.engine import behavior as rules
+from hpad.engine.behavior import Behavior
 
 UTILIZATION: Final = "Utilization"
 VALUE: Final = "Value"
@@ -85,7 +91,7 @@ def _given_in_bytes(spec: MetricSpec) -> bool:
     return any(quantity is not None and quantity.format is Format.BINARY_SI for quantity in given)
 
 
-def compile(spec: MetricSpec, namespace: str) -> Goal:
+def compile_metric(spec: MetricSpec, namespace: str) -> Goal:
     """The goal of one entry of spec.metrics; never raises: what is wrong with the entry becomes its `flaw`."""
     if spec.type == RESOURCE:
         return _resource(spec, spec.resource or ResourceMetricSource(), namespace, "")
@@ -277,3 +283,54 @@ def _unknown(spec: MetricSpec, namespace: str) -> Goal:
         flaw=f'unknown metric source type "{spec.type}"',
         spec_error=True,
     )
+
+
+_HELD: Final = "intent"
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """`reference` is Kind/namespace/name of the target, `version_flaw` what is wrong with its apiVersion, if anything.
+
+    `wakes` says whether a metric is there that exists without pods (Object or External).
+    """
+
+    key: Key
+    reference: str
+    version_flaw: str | None
+    min_replicas: int
+    max_replicas: int
+    goals: tuple[Goal, ...]
+    behavior: Behavior | None
+    wakes: bool
+
+
+def of(hpa: HorizontalPodAutoscaler) -> Intent:
+    """The intent of an HPA: kept with its spec, so that it lives and dies with it."""
+    held: Intent | None = hpa.spec.__dict__.get(_HELD)
+    metadata = hpa.metadata
+    if held is not None and held.key.name == metadata.name and held.key.namespace == metadata.namespace:
+        return held
+    intent = hpa.spec.__dict__[_HELD] = _compile(hpa)
+    return intent
+
+
+def _compile(hpa: HorizontalPodAutoscaler) -> Intent:
+    spec, key = hpa.spec, hpa.metadata.key
+    target = spec.scale_target_ref
+    return Intent(
+        key=key,
+        reference=f"{target.kind}/{key.namespace}/{target.name}",
+        version_flaw=_version_flaw(target.api_version),
+        min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        goals=tuple(compile_metric(metric, key.namespace) for metric in spec.metrics),
+        behavior=rules.compile_behavior(spec.behavior),
+        wakes=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
+    )
+
+
+def _version_flaw(api_version: str) -> str | None:
+    """An apiVersion is empty, `version` or `group/version`."""
+    if api_version in ("", "/") or api_version.count("/") <= 1:
+        return None
+    return f"unexpected GroupVersion string: {api_version}"

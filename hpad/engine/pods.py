@@ -1,0 +1,271 @@
+"""Which pods count: the readiness rules of the HPA (Kubernetes documentation, "Algorithm details").
+
+Metrics read pod by pod: Resource, ContainerResource and Pods.
+
+What pods ask for: the hundred percent of a Utilization goal.
+
+The result of measuring, and the error where there is none.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from hpad.api.pod import Pod
+from hpad.api.quantity import MAX_INT64, int32, int64, quotient, truncated
+from hpad.api.sample import PodSample, PodValue
+from hpad.engine.spec import UTILIZATION, Goal
+from hpad.engine.view import Tunables
+
+_NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """`counted`: pod name -> value of every sample that counts (one of a pod nobody listed included).
+
+    `ready` pods have a value that counts; the names of the others: `unready` (pending, or starting), `missing`
+    (without a value) and `ignored` (being deleted, or failed).
+    """
+
+    counted: dict[str, int]
+    ready: int
+    unready: list[str]
+    missing: list[str]
+    ignored: list[str]
+
+
+def group(
+    pods: Sequence[Pod], values: Mapping[str, PodValue], is_cpu: bool, now: datetime, tunables: Tunables
+) -> Groups:
+    """Sort pods into those that count and those that don't; only CPU is doubted while a pod starts."""
+    counted = {name: value.value for name, value in values.items()}
+    ready, unready, missing, ignored = 0, [], [], []
+    gone = ("Failed", "Succeeded") if tunables.gates.HPASucceededPodsIgnored else ("Failed",)
+    for pod in pods:
+        name = pod.name
+        if pod.deleted or pod.phase in gone:
+            ignored.append(name)
+        elif pod.phase == "Pending":
+            unready.append(name)
+        elif (value := values.get(name)) is None:
+            missing.append(name)
+        elif is_cpu and _starts(pod, value, now, tunables):
+            unready.append(name)
+        else:
+            ready += 1
+    for name in ignored:
+        counted.pop(name, None)
+    for name in unready:
+        counted.pop(name, None)
+    return Groups(counted, ready, unready, missing, ignored)
+
+
+def _starts(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> bool:
+    """Whether the pod's CPU may still be that of its start.
+
+    Within the CPU initialization period a sample counts only if the pod is ready and the sample's whole window lies
+    after it became so; later only a pod that has never been ready is doubted.
+    """
+    start, state = pod.start_time, pod.ready
+    if start is None or state is None:
+        return True
+    since = pod.ready_since or _NEVER
+    # What lies between two dates is always a duration; a date with a duration added may lie beyond all dates.
+    if now - start < tunables.cpu_initialization_period:
+        return state == "False" or value.timestamp - since < value.window
+    return state == "False" and since - start < tunables.initial_readiness_delay
+
+
+class Unmeasurable(Exception):
+    """A sample that says nothing about the goal; the text is part of the condition and the event."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is used, against a goal.
+
+    `value` is the reading in milli-units (the average of a pod, or the whole for a Value goal; None where there is
+    none), `percent` the reading of a Utilization goal. `ratio` is used / wanted, over `pods` pods. Where unready or
+    missing pods had to be counted in with a cautious guess, `cautious` is the ratio with them, over `pods` pods.
+
+    `per_replica` readings are a total shared by the replicas the target reports; `total` is that sum in milli-units.
+    `pods` is None where no pod was found and none was needed.
+    """
+
+    ratio: float
+    value: int | None
+    pods: int | None
+    percent: int | None = None
+    cautious: float | None = None
+    total: int | None = None
+    unready: int = 0
+    missing: int = 0
+    ignored: int = 0
+
+    def __str__(self) -> str:
+        left_out = (("unready", self.unready), ("missing", self.missing), ("ignored", self.ignored))
+        pods = "".join(f", {count} {what}" for what, count in left_out if count)
+        cautious = "" if self.cautious is None else f", {self.cautious:.3f} with the pods that tell nothing"
+        return f"ratio {self.ratio:.3f}{cautious}, over {self.pods} pods{pods}"
+
+
+def requests(pods: Sequence[Pod], resource: str, container: str) -> dict[str, int]:
+    """Pod name -> requested milli-units, of one container or ("") of the whole pod.
+
+    A pod's own requests (KEP-2837) go before those of its containers. Raises Unmeasurable, naming the first container
+    that requests nothing: without a request there is no percentage of it.
+    """
+    if container:
+        return {pod.name: _of_container(pod, resource, container) for pod in pods}
+    return {pod.name: _of_pod(pod, resource) for pod in pods}
+
+
+def _of_pod(pod: Pod, resource: str) -> int:
+    if pod.pod_requests is not None:
+        asked = pod.pod_requests.get(resource)
+        if asked is None:
+            raise Unmeasurable(f"missing pod-level request for {resource} in Pod {pod.name}")
+        return asked
+    total = 0
+    for container in pod.containers:
+        asked = container.requests.get(resource)
+        if asked is None:
+            raise _missing(resource, container.name, pod)
+        total += asked
+    return total
+
+
+def _of_container(pod: Pod, resource: str, name: str) -> int:
+    for container in pod.containers:
+        if container.name == name:
+            asked = container.requests.get(resource)
+            if asked is None:
+                raise _missing(resource, name, pod)
+            return asked
+    raise Unmeasurable(f"container {name} not found in Pod {pod.name}")
+
+
+def _missing(resource: str, container: str, pod: Pod) -> Unmeasurable:
+    return Unmeasurable(f"missing request for {resource} in container {container} of Pod {pod.name}")
+
+
+def per_pod(goal: Goal, sample: PodSample, pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
+    """Usage of the pods that count; raises Unmeasurable where none does."""
+    if not pods:
+        raise Unmeasurable("no pods returned by selector while calculating replica count")
+    values = sample.values
+    if not goal.query.container or not tunables.gates.HPAMissingContainerIgnored:
+        return _over(goal, values, pods, now, tunables)
+    having, lacking = _by_container(pods, goal.query.container)
+    if not having:
+        return _over(goal, values, pods, now, tunables)
+    left_out = {pod.name for pod in lacking}
+    known = {name: value for name, value in values.items() if name not in left_out}
+    usage = _over(goal, known, having, now, tunables)
+    return _beside(usage, len(group(lacking, {}, goal.is_cpu, now, tunables).missing))
+
+
+def _by_container(pods: Sequence[Pod], container: str) -> tuple[list[Pod], list[Pod]]:
+    """The pods that have the container, and those that lack it."""
+    having: list[Pod] = []
+    lacking: list[Pod] = []
+    for pod in pods:
+        (having if any(each.name == container for each in pod.containers) else lacking).append(pod)
+    return having, lacking
+
+
+def _beside(usage: Usage, others: int) -> Usage:
+    """The usage of some pods, beside as many running others that lack the container.
+
+    What those do cannot be told from the metric, as while a container is renamed. Growing, they count as idle, as pods
+    without a value do; shrinking, they are taken to be as busy as the rest: leaving them out removes none of them.
+    """
+    pods, cautious = usage.pods or 0, usage.cautious
+    if others and usage.ratio > 1.0:
+        cautious = quotient((usage.ratio if cautious is None else cautious) * pods, pods + others)
+    return msgspec.structs.replace(usage, cautious=cautious, pods=pods + others, missing=usage.missing + others)
+
+
+def _over(goal: Goal, values: Mapping[str, PodValue], pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
+    """Usage of these pods; raises Unmeasurable where none of them counts."""
+    groups = group(pods, values, goal.is_cpu, now, tunables)
+    if not groups.counted:
+        raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
+    if goal.kind == UTILIZATION:
+        return _utilization(goal, groups, requests(pods, goal.name, goal.query.container))
+    return _average(goal, groups)
+
+
+def _utilization(goal: Goal, groups: Groups, asked: Mapping[str, int]) -> Usage:
+    wanted, counted = goal.amount, groups.counted
+    percent, value = _percent(counted, asked)
+    ratio = quotient(percent, wanted)
+    share = max(100, wanted)
+    guess = {name: truncated(asked[name] * share, 100) for name in groups.missing} if ratio < 1.0 else {}
+    cautious = _guessed(groups, ratio, guess)
+    if cautious is None:
+        return _usage(groups, ratio, value, percent)
+    return _usage(groups, ratio, value, percent, quotient(_percent(cautious, asked)[0], wanted), len(cautious))
+
+
+def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int, int]:
+    """Usage in percent of the requests, and the average usage, over the pods that are known."""
+    used = requested = known = 0
+    for name, value in counted.items():
+        request = asked.get(name)
+        if request is not None:
+            used += value
+            requested += request
+            known += 1
+    if requested == 0:
+        raise Unmeasurable("no metrics returned matched known pods")
+    return int32(truncated(int64(used * 100), requested)), truncated(used, known)
+
+
+def _average(goal: Goal, groups: Groups) -> Usage:
+    wanted, counted = goal.amount, groups.counted
+    value = _mean(counted)
+    ratio = quotient(value, wanted)
+    cautious = _guessed(groups, ratio, dict.fromkeys(groups.missing, wanted) if ratio < 1.0 else {})
+    if cautious is None:
+        return _usage(groups, ratio, value)
+    return _usage(groups, ratio, value, None, quotient(_mean(cautious), wanted), len(cautious))
+
+
+def _mean(values: Mapping[str, int]) -> int:
+    return min(MAX_INT64, truncated(sum(values.values()), len(values)))
+
+
+def _guessed(groups: Groups, ratio: float, when_shrinking: Mapping[str, int]) -> Mapping[str, int] | None:
+    """The values with those of silent pods guessed so that the change gets smaller; None where no pod is silent.
+
+    Shrinking, a missing pod counts as if it used what it may; growing, missing and unready pods count as idle. At the
+    goal exactly there is nothing to dampen.
+    """
+    grows = ratio > 1.0
+    unready = groups.unready if grows else ()
+    if not (groups.missing or unready):
+        return None
+    idle = dict.fromkeys((*groups.missing, *unready), 0) if grows else {}
+    return {**groups.counted, **when_shrinking, **idle}
+
+
+def _usage(
+    groups: Groups,
+    ratio: float,
+    value: int,
+    percent: int | None = None,
+    cautious: float | None = None,
+    pods: int | None = None,
+) -> Usage:
+    return Usage(
+        ratio=ratio,
+        value=value,
+        pods=groups.ready if pods is None else pods,
+        percent=percent,
+        cautious=cautious,
+        unready=len(groups.unready),
+        missing=len(groups.missing),
+        ignored=len(groups.ignored),
+    )
