@@ -12,11 +12,11 @@ from hpad.control.handover import Handover
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.world import HpaSource
 from hpad.engine.fallback_policy import Fallback
-from hpad.gather import contexts, fanout, limits, swap
 from hpad.kube import client, cluster, config, lease, limiter, watch
 from hpad.manifests import folder
 from hpad.settings import Settings
 from hpad.settings.shape import YIELD
+from hpad.sources import limits, manager, plugins
 from hpad.store import memory, recording
 from hpad.telemetry import Telemetry
 
@@ -48,7 +48,7 @@ class Assembly:
         self.cluster = self._build_cluster(pace)
         self.folder = self._build_folder()
         self.hpas: HpaSource = self.cluster.hpas if self.folder is None else self.folder
-        self.metrics = swap.Sources(self.gatherer(settings), clock)
+        self.metrics = manager.Sources(self.gatherer(settings), clock)
         self.journal: recording.Journal | None = None
         if settings.record is not None:
             self.journal = recording.Journal(settings.record, clock, settings.record_limit)
@@ -59,14 +59,14 @@ class Assembly:
         self.handover = self._build_handover()
         self.guard = self._build_guard()
 
-    def gatherer(self, settings: Settings) -> fanout.Gatherer:
+    def gatherer(self, settings: Settings) -> manager.Gatherer:
         """The sources of these settings, for a start or in the place of others."""
         for source in settings.sources:
             self._telemetry.source(source.name)
-        return fanout.Gatherer(
+        return manager.Gatherer(
             settings.sources,
             settings.routes,
-            contexts=contexts.Contexts(self._clock, api=self.cluster.api),
+            contexts=plugins.Contexts(self._clock, api=self.cluster.api),
             observer=self._answered,
             period=settings.sync_period.total_seconds(),
         )

@@ -18,11 +18,11 @@ import pytest
 from hpad import app, assembly, parts, settings
 from hpad.clock import SystemClock
 from hpad.engine.view import Tunables
-from hpad.gather.swap import SourcesRefused
 from hpad.kube import config
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.model.serving import Serving
+from hpad.sources.manager import SourcesRefused
 from hpad.store import lasting
 from hpad.telemetry import Telemetry
 

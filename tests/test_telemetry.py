@@ -3,7 +3,7 @@
 from prometheus_client import parser
 
 from hpad.api.metadata import Key
-from hpad.gather.report import Report
+from hpad.sources.report import Report
 from hpad.telemetry import Telemetry
 
 PREFIX = "horizontal_pod_autoscaler_controller_"

@@ -7,7 +7,7 @@ import msgspec
 from hpad import settings
 from hpad.adapter import Adapter, AdapterError
 from hpad.cli import meanings
-from hpad.gather import registry
+from hpad.sources import plugins
 
 Json = dict[str, Any]
 _REFERENCE: Final = "#/$defs/{name}"
@@ -37,9 +37,9 @@ def sources(own: Json) -> tuple[Json, Json]:
 
 def _loaded() -> list[tuple[str, type[Adapter]]]:
     found = []
-    for name in registry.names():
+    for name in plugins.names():
         try:
-            found.append((name, registry.adapter_class(name)))
+            found.append((name, plugins.adapter_class(name)))
         except AdapterError:
             continue
     return found

@@ -10,7 +10,7 @@ import msgspec
 from hpad.adapter import Adapter, AdapterError
 from hpad.api.sample import SOURCE_TYPES
 from hpad.cli.failure import Failure
-from hpad.gather import registry
+from hpad.sources import plugins
 
 _EPILOG = """\
 examples:
@@ -43,9 +43,9 @@ def list_all(args: argparse.Namespace) -> int:
     """One line per adapter; one that cannot be used says why. 0, or 1 if there is such a one."""
     broken = 0
     rows = [("NAME", "SERVES", "ANSWERS")]
-    for name in registry.names():
+    for name in plugins.names():
         try:
-            adapter = registry.adapter_class(name)
+            adapter = plugins.adapter_class(name)
             serves = "every type" if adapter.serves.issuperset(SOURCE_TYPES) else ", ".join(sorted(adapter.serves))
             rows.append((name, serves, _summary(adapter)))
         except AdapterError as error:
@@ -60,8 +60,8 @@ def list_all(args: argparse.Namespace) -> int:
 def describe(args: argparse.Namespace) -> int:
     """Everything about one adapter; raises Failure."""
     try:
-        adapter = registry.adapter_class(args.name)
-        metrics = registry.offered(args.name, adapter)
+        adapter = plugins.adapter_class(args.name)
+        metrics = plugins.offered(args.name, adapter)
     except AdapterError as error:
         raise Failure(error.message) from None
     print(args.name)

@@ -6,8 +6,8 @@ from typing import Any
 
 from hpad import settings
 from hpad.api.fields import INVALID, FieldError
-from hpad.gather import registry
 from hpad.manifests.documents import Document
+from hpad.sources import plugins
 
 _FROM_A_FILE = "configuration is checked from a file, not from standard input"
 
@@ -24,7 +24,7 @@ def errors(document: Document) -> Iterator[tuple[int, FieldError]]:
         for problem, place in zip(error.problems, error.places, strict=True):
             yield _placed(document, place, problem.removeprefix(f"{path}: "))
     for name, source in _sources(document.value):
-        for flaw in registry.wrong(source):
+        for flaw in plugins.wrong(source):
             yield _placed(document, ("sources", name, *flaw.path), f"sources: {name}: {flaw}")
 
 

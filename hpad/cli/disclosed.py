@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.adapter import AdapterError
-from hpad.gather import confidential, registry
+from hpad.sources import plugins, redact
 
 HIDDEN: Final = "(not shown)"
 _MASK: Final = "***"
@@ -36,7 +36,7 @@ def settings(adapter: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def _known(adapter: str) -> frozenset[str]:
     """The fields that the adapter's schema has, but for those that it keeps secret; none where it cannot be loaded."""
     try:
-        about = msgspec.inspect.type_info(registry.adapter_class(adapter).Settings)
+        about = msgspec.inspect.type_info(plugins.adapter_class(adapter).Settings)
     except AdapterError:
         return frozenset()
     assert isinstance(about, msgspec.inspect.StructType)
@@ -49,9 +49,9 @@ def _write_only(form: msgspec.inspect.Type) -> bool:
 
 
 def _field(name: str, value: Any) -> Any:
-    if confidential.holds_secret(name):
+    if redact.holds_secret(name):
         return _places(value)
-    if name in confidential.CHOSEN_NAMES and isinstance(value, Mapping):
+    if name in redact.CHOSEN_NAMES and isinstance(value, Mapping):
         return {str(key): _value(entry) for key, entry in value.items()}
     return _value(value)
 

@@ -16,7 +16,7 @@ from hpad.api import amounts
 from hpad.api.text import shown
 from hpad.cli import graph, probe, question, terminal
 from hpad.cli.failure import Failure
-from hpad.gather import contexts, direct, fanout, registry
+from hpad.sources import direct, manager, plugins
 
 DESCRIPTION: Final = """\
 Show what a metric was, as its source would have answered an HPA: the same query, over a span of time. Sources of the
@@ -107,8 +107,8 @@ def _step(text: str | None, since: timedelta, period: timedelta) -> timedelta:
     return step
 
 
-async def _check_route(told: settings.Settings, asked: question.Question, make: contexts.Contexts) -> None:
-    gatherer = fanout.Gatherer(told.sources, told.routes, contexts=make, period=told.sync_period.total_seconds())
+async def _check_route(told: settings.Settings, asked: question.Question, make: plugins.Contexts) -> None:
+    gatherer = manager.Gatherer(told.sources, told.routes, contexts=make, period=told.sync_period.total_seconds())
     await gatherer.start()
     try:
         question.check_route(gatherer, asked)
@@ -117,7 +117,7 @@ async def _check_route(told: settings.Settings, asked: question.Question, make: 
 
 
 async def _answers(
-    asked: question.Question, times: Sequence[datetime], make: contexts.Contexts
+    asked: question.Question, times: Sequence[datetime], make: plugins.Contexts
 ) -> tuple[str | None, Sequence[Answer]]:
     """The query and what came of it; raises Failure where there is no history."""
     try:
@@ -133,9 +133,9 @@ async def _answers(
 
 def _without(source: settings.SourceSettings) -> str:
     keeping = []
-    for name in registry.names():
+    for name in plugins.names():
         try:
-            keeping += [name] if hasattr(registry.adapter_class(name), "history") else []
+            keeping += [name] if hasattr(plugins.adapter_class(name), "history") else []
         except AdapterError:
             continue
     return (

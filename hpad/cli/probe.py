@@ -10,7 +10,7 @@ from hpad import settings
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, Quantity
 from hpad.api.metadata import Key
 from hpad.cli import question, terminal
-from hpad.gather import contexts, direct, fanout, limits
+from hpad.sources import direct, limits, manager, plugins
 
 _UNANSWERED = "keeps its replicas, unless another metric asks for more or a fallback applies"
 
@@ -38,10 +38,10 @@ async def probe(told: settings.Settings, args: argparse.Namespace) -> int:
     return 1 if isinstance(outcome.answer, AdapterError) else 0
 
 
-async def _outcome(told: settings.Settings, asked: question.Question, key: Key, make: contexts.Contexts) -> Outcome:
+async def _outcome(told: settings.Settings, asked: question.Question, key: Key, make: plugins.Contexts) -> Outcome:
     """Ask as an HPA of that name would; raises Failure where its question would not come to that source."""
     clock, period = make.clock, told.sync_period.total_seconds()
-    gatherer = fanout.Gatherer(told.sources, told.routes, contexts=make, period=period)
+    gatherer = manager.Gatherer(told.sources, told.routes, contexts=make, period=period)
     await gatherer.start()
     try:
         question.check_route(gatherer, asked)
@@ -54,7 +54,7 @@ async def _outcome(told: settings.Settings, asked: question.Question, key: Key, 
     return Outcome(asked, await _explained(asked, make), answer, seconds, age)
 
 
-async def _explained(asked: question.Question, make: contexts.Contexts) -> str | None:
+async def _explained(asked: question.Question, make: plugins.Contexts) -> str | None:
     """What the source is asked; None where that cannot be told (the answer says why)."""
     try:
         async with direct.opened(asked.source, make) as adapter:

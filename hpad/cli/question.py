@@ -12,8 +12,8 @@ from hpad.api import text as hints
 from hpad.api.text import shown
 from hpad.cli.failure import Failure
 from hpad.clock import Clock
-from hpad.gather import contexts, fanout, plan, registry
 from hpad.kube import client, cluster, config
+from hpad.sources import manager, plugins, routes
 
 
 class Question(NamedTuple):
@@ -53,7 +53,7 @@ async def read(told: settings.Settings, args: argparse.Namespace) -> Question:
     return Question(source, await _query(source, args), _asker(args))
 
 
-def check_route(gatherer: fanout.Gatherer, question: Question) -> None:
+def check_route(gatherer: manager.Gatherer, question: Question) -> None:
     """Raises Failure where an HPA's question for the metric would not come to that source."""
     source, query = question.source.name, question.query
     chosen: str | None = None
@@ -80,7 +80,7 @@ def check_route(gatherer: fanout.Gatherer, question: Question) -> None:
     )
 
 
-def _unknown(offer: plan.Offer, query: Query) -> str:
+def _unknown(offer: routes.Offer, query: Query) -> str:
     """That a source has no such metric, what was probably meant, and what there is."""
     names = offer.names(query.type)
     text = f'source "{offer.source}" answers no {query.type} metric "{query.name}"'
@@ -127,7 +127,7 @@ async def _query(source: settings.SourceSettings, args: argparse.Namespace) -> Q
 async def _type(source: settings.SourceSettings) -> str:
     """External if the adapter serves that, else the first that it serves."""
     try:
-        serves = (await registry.load(source.adapter)).serves
+        serves = (await plugins.load(source.adapter)).serves
     except AdapterError:
         return EXTERNAL  # the question will be answered with what is wrong
     return EXTERNAL if EXTERNAL in serves else next(kind for kind in SOURCE_TYPES if kind in serves)
@@ -165,7 +165,7 @@ class Cluster:
         self._clock = clock
         self._connection: client.Client | None = None
 
-    async def __aenter__(self) -> contexts.Contexts:
+    async def __aenter__(self) -> plugins.Contexts:
         """Raises Failure where a kubeconfig was named and cannot be used; without any, adapters get no API server."""
         try:
             found = await asyncio.to_thread(config.load, self._kubeconfig, self._context)
@@ -174,7 +174,7 @@ class Cluster:
             if self._kubeconfig is not None or self._context is not None:
                 raise Failure(str(error)) from None
         api = None if self._connection is None else cluster.Api(self._connection)
-        return contexts.Contexts(self._clock, api=api)
+        return plugins.Contexts(self._clock, api=api)
 
     async def __aexit__(self, *_: object) -> None:
         if self._connection is not None:

@@ -16,11 +16,11 @@ import structlog
 
 from hpad import app, logs, process, settings
 from hpad.cli import variables
-from hpad.gather import swap
 from hpad.kube import config
 from hpad.logs.writer import Writer
 from hpad.manifests import folder
 from hpad.serve import server
+from hpad.sources import manager
 from hpad.store import memory, recording
 
 _DESCRIPTION = """\
@@ -279,7 +279,7 @@ async def _reload(daemon: app.App, read: Callable[[], settings.Settings], writer
     try:
         told = await asyncio.to_thread(read)
         await daemon.reload(told)
-    except (settings.SettingsError, swap.SourcesRefused) as error:
+    except (settings.SettingsError, manager.SourcesRefused) as error:
         log.error("the settings are not good, and stay as they were", problems=str(error).splitlines())
     except Exception:  # a reload that fails must not end a daemon that works
         log.exception("bug: the reload failed in a way nobody expected")

@@ -12,7 +12,7 @@ from typing import Any
 from hpad import clock, logs, settings
 from hpad.adapter import AdapterError
 from hpad.cli import history, probe, question, terminal, window
-from hpad.gather import contexts, direct
+from hpad.sources import direct, plugins
 
 _EPILOG = """\
 examples:
@@ -129,7 +129,7 @@ def _read(args: argparse.Namespace) -> settings.Settings:
 
 async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str, Any]]:
     """Build each source without asking it anything."""
-    make = contexts.Contexts(clock.SystemClock())
+    make = plugins.Contexts(clock.SystemClock())
     rows = []
     for source in sources:
         row: dict[str, Any] = {"name": source.name, "adapter": source.adapter, "state": "ok", "lastError": None}

@@ -20,9 +20,9 @@ from hpad.control.reconcile import Reconciler
 from hpad.control.slots import Slot, Slots
 from hpad.control.workqueue import DelayingQueue, ShutDown
 from hpad.control.world import HpaSource
-from hpad.gather import limits
 from hpad.kube import limiter
 from hpad.logs.episode import Episodes
+from hpad.sources import limits
 from hpad.telemetry import Telemetry
 
 _DEADLINE = 0.95

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from hpad import clock as clocks
 from hpad.adapter import ApiReader, Context
-from hpad.gather import contexts
+from hpad.sources import plugins
 
 
 @asynccontextmanager
@@ -13,7 +13,7 @@ async def context(
     name: str, *, api: ApiReader | None = None, clock: clocks.Clock | None = None
 ) -> AsyncIterator[Context]:
     """The capabilities of a source of that name; its HTTP session is closed at the end."""
-    made = contexts.Contexts(clock or clocks.SystemClock(), api=api)(name, name)
+    made = plugins.Contexts(clock or clocks.SystemClock(), api=api)(name, name)
     try:
         yield made
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Answer, PodSample, Query
-from hpad.gather import answers
+from hpad.sources import answers
 from hpad.testing import blocking
 
 _PATIENCE_SECONDS = 5.0

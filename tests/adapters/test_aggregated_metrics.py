@@ -11,10 +11,10 @@ from aiohttp import web
 from hpad import clock as clocks
 from hpad import testing
 from hpad.adapter import AdapterError, Context, ExternalSample, ObjectSample, PodSample, PodValue
-from hpad.gather.limits import Limits
-from hpad.gather.source import Source
 from hpad.kube import client, config
 from hpad.kube.cluster import Api
+from hpad.sources.limits import Limits
+from hpad.sources.source import Source
 from hpad_adapters.custom_metrics import CustomMetrics
 from hpad_adapters.external_metrics import ExternalMetrics
 from hpad_adapters.lists import Settings

@@ -7,7 +7,7 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
-from hpad.gather import registry
+from hpad.sources import plugins
 from hpad_adapters import cron
 
 WORK = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "replicas": 10, "timezone": "Europe/Berlin"}
@@ -65,14 +65,14 @@ def test_a_window_over_the_missing_hour_lasts_an_hour_less():
 def test_what_is_no_schedule_is_named(changed, complaint):
     source = settings.SourceSettings(name="hours", adapter="cron", settings={"metrics": {"work": WORK | changed}})
     with pytest.raises(AdapterError) as caught:
-        registry.decode(source, cron.CronSettings)
+        plugins.decode(source, cron.CronSettings)
     assert complaint in caught.value.message
 
 
 async def test_the_contract_is_kept():
     async with testing.context("hours") as context:
         adapter = cron.Cron(cron.CronSettings({"work": window()}), context)
-        assert registry.offered("hours", adapter) == ("work",)
+        assert plugins.offered("hours", adapter) == ("work",)
         answers = await testing.check_adapter(adapter, [testing.external("work"), testing.external("play")])
     assert isinstance(answers[0], ExternalSample)
     assert answers[1] == AdapterError('there is no schedule "play"; there are work', "spec")

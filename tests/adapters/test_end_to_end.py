@@ -7,8 +7,8 @@ from hpad import settings
 from hpad.adapter import AdapterError, ExternalSample, Query
 from hpad.api import selector
 from hpad.api.metadata import Key
-from hpad.gather.contexts import Contexts
-from hpad.gather.fanout import Gatherer
+from hpad.sources.manager import Gatherer
+from hpad.sources.plugins import Contexts
 
 
 @pytest.mark.rabbitmq

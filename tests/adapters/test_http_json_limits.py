@@ -13,11 +13,11 @@ import pytest
 import trustme
 import virtual
 from aiohttp import web
-from gather.scripted import A, B, Scripted, opened
+from sources.scripted import A, B, Scripted, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
-from hpad.gather import report
+from hpad.sources import report
 from hpad_adapters import http_json
 from hpad_adapters.http_json import HttpJson
 

@@ -9,8 +9,8 @@ from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError
 from hpad.api.metadata import Key
-from hpad.gather.contexts import Contexts
-from hpad.gather.fanout import Gatherer
+from hpad.sources.manager import Gatherer
+from hpad.sources.plugins import Contexts
 from hpad_adapters.prometheus import Prometheus
 
 RULES = {"rules": [{"seriesQuery": "x"}], "resourceRules": {"cpu": {"containerQuery": "sum(x)"}}}

@@ -6,7 +6,7 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import AdapterError
-from hpad.gather import registry
+from hpad.sources import plugins
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
 from hpad_adapters.rabbitmq.wanted import Wanted, wanted
 
@@ -65,7 +65,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
 def test_wrong_settings_are_named_and_no_password_is_repeated(given, complaint):
     source = settings.SourceSettings(name="shop", adapter="rabbitmq", settings=given)
     with pytest.raises(AdapterError) as caught:
-        registry.decode(source, Settings)
+        plugins.decode(source, Settings)
     assert caught.value.message.startswith('source "shop" (adapter "rabbitmq"): ')
     assert complaint in caught.value.message
     assert "hunter2" not in caught.value.message
@@ -181,6 +181,6 @@ def test_a_selector_cannot_go_beyond_what_is_offered(name, selector, complaint):
 
 async def test_an_instance_answers_for_the_metrics_it_is_given(rabbit):
     adapter = RabbitMQ(Settings(url=URL, metrics=METRICS), rabbit)
-    assert set(registry.offered("shop", adapter)) == {
+    assert set(plugins.offered("shop", adapter)) == {
         "queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "shop", "two", "open",
     }  # fmt: skip

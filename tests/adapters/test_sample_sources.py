@@ -6,7 +6,7 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import Adapter
-from hpad.gather import registry
+from hpad.sources import plugins
 
 SAMPLE = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
 
@@ -18,12 +18,12 @@ def shown(tmp_path: Path) -> list[tuple[settings.SourceSettings, type[Adapter]]]
     lines = rest.partition("\n# Exceptions")[0].splitlines()
     file = tmp_path / "hpad.yaml"
     file.write_text("sources:\n" + "".join(f"{line[1:]}\n" for line in lines if line.startswith("#  ")))
-    return [(source, registry.adapter_class(source.adapter)) for source in settings.load(file, {}, {}).sources]
+    return [(source, plugins.adapter_class(source.adapter)) for source in settings.load(file, {}, {}).sources]
 
 
 async def test_every_shown_source_can_be_built(shown: list[tuple[settings.SourceSettings, type[Adapter]]]) -> None:
     assert {"prometheus", "rabbitmq", "redis", "http-json"} <= {source.adapter for source, _ in shown}
     for source, kind in shown:
         async with testing.context(source.name) as context:
-            adapter = registry.instance(source, kind, context)
+            adapter = plugins.instance(source, kind, context)
             await adapter.aclose()

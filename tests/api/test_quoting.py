@@ -44,7 +44,7 @@ def test_whatever_is_shown_is_one_line_that_moves_no_cursor_and_is_utf_8(value: 
 
 
 ROOT = Path(__file__).parents[2]
-FOR_PROGRAMMERS = {"hpad/testing/contract.py", "hpad/gather/answers.py"}
+FOR_PROGRAMMERS = {"hpad/testing/contract.py", "hpad/sources/answers.py"}
 """What they say is about the Python of an adapter, to its author."""
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hpad.cli import adapters, main
-from hpad.gather import registry
+from hpad.sources import plugins
 
 
 class Inner(msgspec.Struct):
@@ -48,14 +48,14 @@ def test_every_field_has_type_default_and_meaning():
 def test_all_that_are_installed_are_listed(capsys):
     assert main(["adapters", "list"]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in listed] == ["NAME", *registry.names()]
+    assert [line.split()[0] for line in listed] == ["NAME", *plugins.names()]
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", plugins.names())
 def test_every_adapter_can_describe_itself(name, capsys):
     assert main(["adapters", "describe", name]) == 0
     shown = capsys.readouterr().out
-    adapter = registry.adapter_class(name)
+    adapter = plugins.adapter_class(name)
     for field in adapter.Settings.__struct_encode_fields__:
         assert f"\n  {field}: " in shown
     assert f"serves:   {', '.join(sorted(adapter.serves))}" in shown

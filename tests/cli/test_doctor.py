@@ -18,11 +18,11 @@ from hpad.cli import doctor, main
 from hpad.cli.checkup import rights
 from hpad.cli.checkup.finding import Finding
 from hpad.control import histories
-from hpad.gather import registry
 from hpad.kube import config
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.model.serving import Serving
+from hpad.sources import plugins
 from hpad_adapters import static
 
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -207,7 +207,7 @@ async def test_a_source_that_cannot_be_built_is_named_once(tmp_path: Path) -> No
             raise AdapterError("file: wants a newer one", "spec")
 
     source = settings.SourceSettings(name="file", adapter="static", settings={"file": "x"}, origin="hpad.yaml")
-    with mock.patch.object(registry, "adapter_class", return_value=Picky):
+    with mock.patch.object(plugins, "adapter_class", return_value=Picky):
         (finding, *_) = await found(tmp_path, "http://127.0.0.1:9", sources=(source,))
     assert finding.says == 'hpad.yaml: source "file": file: wants a newer one'
 

@@ -10,7 +10,7 @@ import yaml
 
 from hpad import settings
 from hpad.cli import main
-from hpad.gather import registry
+from hpad.sources import plugins
 
 SAMPLE = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
 GOOD = [
@@ -139,6 +139,6 @@ def test_every_field_has_a_description(validator: jsonschema.Draft202012Validato
         if not field.get("description")
     ]
     assert silent == []
-    assert {f"source-{name}" for name in registry.names()} <= set(schema["$defs"])
+    assert {f"source-{name}" for name in plugins.names()} <= set(schema["$defs"])
     url = schema["$defs"]["source-rabbitmq"]["properties"]["url"]
     assert url["description"].startswith("where the source answers, such as")

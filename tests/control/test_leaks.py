@@ -11,8 +11,8 @@ from control.bench import Bench, hpa
 from holdings import containers
 
 from hpad.adapter import EXTERNAL, Answer, ExternalSample, Query
-from hpad.gather.limits import Limits
-from hpad.gather.source import Source
+from hpad.sources.limits import Limits
+from hpad.sources.source import Source
 
 MANY = 500
 

@@ -19,8 +19,8 @@ from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
 from hpad.api.metadata import Key
 from hpad.engine import fallback_policy
-from hpad.gather.contexts import Contexts
-from hpad.gather.fanout import Gatherer
+from hpad.sources.manager import Gatherer
+from hpad.sources.plugins import Contexts
 from tests.e2e.weather import KINDS, SLOW_SECONDS, Numbers, numbers
 
 SECRET = "hunter22-t0ken"

@@ -19,13 +19,13 @@ from hpad.api.fields import FieldError
 from hpad.api.metadata import Key
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.engine import fallback_policy
-from hpad.gather import registry
 from hpad.lab import replay
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import configuration as keda_configuration
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.fields import Wrong
 from hpad.model.snapshot import SnapshotError
+from hpad.sources import plugins
 from hpad.store import record
 
 _BREAK = re.compile(rb"[\n\r]|\xc2\x85|\xe2\x80[\xa8\xa9]")
@@ -148,11 +148,11 @@ def source(data: bytes) -> None:
         return
     if not isinstance(value, dict):
         return
-    for name in registry.names():
+    for name in plugins.names():
         given = settings.SourceSettings(name="s", adapter=name, settings=value)
         refusal = f'source "s" (adapter "{name}"): '
         try:
-            registry.decode(given, registry.adapter_class(name).Settings)
+            plugins.decode(given, plugins.adapter_class(name).Settings)
         except AdapterError as error:
             refusal = error.message
         assert refusal.startswith(f'source "s" (adapter "{name}"): ')

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
-from hpad.gather import answers
 from hpad.kube import codec, errors, watch
+from hpad.sources import answers
 from hpad_adapters.custom_metrics import CustomMetrics
 from hpad_adapters.external_metrics import ExternalMetrics
 from hpad_adapters.metrics_server import MetricsServer

@@ -15,10 +15,10 @@ from hpad.api import hpa as hpas
 from hpad.api.text import harmless, harmless_json, harmless_lines
 from hpad.cli import plain
 from hpad.clock import SystemClock
-from hpad.gather import call, limits
-from hpad.gather.redact import Redactor
 from hpad.model.serving import Serving
 from hpad.serve import page
+from hpad.sources import call, limits
+from hpad.sources.redact import Redactor
 from hpad_adapters.redis import Redis
 
 ODD = "\x1b[2J\x1b]0;owned\x07 line\r2 \x9b31m\x7f \u202egnp.exe\u2066\u200f\u2028\u2029\x00"

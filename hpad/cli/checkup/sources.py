@@ -12,10 +12,10 @@ from hpad.api.metadata import Key
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
 from hpad.clock import Clock
 from hpad.engine import spec as goal
-from hpad.gather import contexts, direct, fanout, registry
 from hpad.kube import cluster, codec
 from hpad.kube.client import Client
 from hpad.settings import Settings
+from hpad.sources import direct, manager, plugins
 
 _MOST = 20
 _SECONDS = 10.0
@@ -51,9 +51,9 @@ def questions(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]
 async def built(told: Settings, clock: Clock) -> list[Finding]:
     """Errors of sources that are not configured well, or a finding that all are; nothing is asked."""
     found = []
-    make = contexts.Contexts(clock)
+    make = plugins.Contexts(clock)
     for source in told.sources:
-        wrong = [str(flaw) for flaw in await asyncio.to_thread(registry.wrong, source)]
+        wrong = [str(flaw) for flaw in await asyncio.to_thread(plugins.wrong, source)]
         try:
             if not wrong:
                 async with direct.opened(source, make):
@@ -75,8 +75,8 @@ def _good(told: Settings) -> str:
 async def check(client: Client, told: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
     """A finding for each source that cannot be built, and for each metric that was asked for."""
     asked = questions(hpas)
-    make = contexts.Contexts(client.clock, api=cluster.Api(client))
-    gatherer = fanout.Gatherer(told.sources, told.routes, contexts=make, period=told.sync_period.total_seconds())
+    make = plugins.Contexts(client.clock, api=cluster.Api(client))
+    gatherer = manager.Gatherer(told.sources, told.routes, contexts=make, period=told.sync_period.total_seconds())
     await gatherer.start()
     try:
         configured = {source.name for source in told.sources}  # `built` has said what is wrong with those

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 import virtual
-from gather.scripted import DOWN, A, B, C, Grouped, Scripted, failing, now, opened
+from sources.scripted import DOWN, A, B, C, Grouped, Scripted, failing, now, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
 from hpad.cli import disclosed
-from hpad.gather import answers, call, flaws, limits
-from hpad.gather.pace import Pace
-from hpad.gather.redact import Redactor
-from hpad.gather.source import Source
+from hpad.sources import answers, call, limits, settings_errors
+from hpad.sources.limits import Pace
+from hpad.sources.redact import Redactor
+from hpad.sources.source import Source
 
 
 def test_an_answer_is_shared_until_it_is_stale_and_keeps_its_timestamp():
@@ -309,7 +309,7 @@ def test_the_same_fields_are_hidden_wherever_settings_are_shown(name: str) -> No
     class Schema(msgspec.Struct):
         settings: dict[str, str]
 
-    [flaw] = flaws.found({"settings": {name: 1234567}}, Schema)
+    [flaw] = settings_errors.found({"settings": {name: 1234567}}, Schema)
     assert "1234567" not in str(flaw)
     given = {"url": "http://h", "metrics": {"depth": {name: "hunter22"}}}
     assert "hunter22" not in str(disclosed.settings("http-json", given))

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 
 import pytest
 import virtual
-from gather.scripted import A, B, C, Grouped, Scripted, now, opened
+from sources.scripted import A, B, C, Grouped, Scripted, now, opened
 
 from hpad import testing
 from hpad.adapter import Answer, ExternalSample, Query
-from hpad.gather import call, laggards
-from hpad.gather.source import Source
+from hpad.sources import call as call_module
+from hpad.sources import isolation
+from hpad.sources.source import Source
 
 PERIOD = 15.0
 PATIENCE = 9.0
 LIMITS = {"budget": 8.1, "timeout": 8.1, "fresh": 5.0, "period": PERIOD, "rest": PERIOD}
-LATE = call.Late("late", lasting=True)
+LATE = call_module.Late("late", lasting=True)
 SAMPLE = ExternalSample((1,), virtual.START)
 
 
@@ -64,11 +65,11 @@ def test_a_source_that_is_late_as_a_whole_is_asked_as_ever():
     """1,000 metrics in calls of which nothing comes, but for every fifth."""
     adapter = Scripted()
     metrics = named("m", 1000)
-    rounds = laggards.TIMES * 3
+    rounds = isolation.TIMES * 3
 
     async def main() -> None:
         async def late(queries: Sequence[Query]) -> None:
-            if len(adapter.batches) % laggards.TIMES:
+            if len(adapter.batches) % isolation.TIMES:
                 await asyncio.Event().wait()
 
         adapter._behave = late
@@ -82,7 +83,7 @@ def test_a_source_that_is_late_as_a_whole_is_asked_as_ever():
 
 
 def test_many_laggards_go_in_a_few_calls():
-    held = laggards.Laggards(alone)
+    held = isolation.Laggards(alone)
     metrics = named("m", 800)
     learnt(held, metrics, LATE)
     calls = []
@@ -98,19 +99,19 @@ def test_what_one_call_serves_goes_together_however_late_it_was():
 
     async def main() -> None:
         source = opened(adapter, **{**LIMITS, "fresh": 0.0, "failures": 100})
-        for _ in range(laggards.TIMES + 2):
+        for _ in range(isolation.TIMES + 2):
             await asyncio.gather(*(source.ask(query) for query in (*hung, *well)))
         await source.aclose()
 
     virtual.run(main())
-    assert [names for _, names in adapter.batches] == ["h1h2h3w1w2"] * (laggards.TIMES + 2)
+    assert [names for _, names in adapter.batches] == ["h1h2h3w1w2"] * (isolation.TIMES + 2)
 
 
 def test_who_was_never_late_is_asked_at_once_while_others_wait_for_their_turn():
     async def main() -> float:
         source = opened(Scripted(hang_on_h), concurrency=2, failures=100, **LIMITS)
         hung = named("h", 4)
-        for _ in range(laggards.TIMES):
+        for _ in range(isolation.TIMES):
             await asyncio.gather(*map(source.ask, hung))
         for query in hung:
             source.ask(query)
@@ -128,20 +129,20 @@ def alone(query: Query) -> None:
     return None
 
 
-def learnt(held: laggards.Laggards, queries: Sequence[Query], given: Answer, times: int = laggards.TIMES) -> None:
+def learnt(held: isolation.Laggards, queries: Sequence[Query], given: Answer, times: int = isolation.TIMES) -> None:
     for _ in range(times):
         held.learn(queries, [given] * len(queries))
 
 
 def test_who_was_late_alone_goes_last_and_whoever_answers_is_like_all_others():
-    held = laggards.Laggards(alone)
+    held = isolation.Laggards(alone)
     learnt(held, [A], LATE)
     learnt(held, [B, C], LATE)
     waiting = [A, B, C, D := testing.external("d")]
     assert (held.next(waiting), held.next(waiting[:3]), held.next([A])) == ([D], [B], [A])
     assert [held.suspected(query) for query in waiting] == [False, True, True, False]
     learnt(held, [B], SAMPLE)
-    learnt(held, [B], LATE, laggards.TIMES - 1)
+    learnt(held, [B], LATE, isolation.TIMES - 1)
     assert held.next(waiting) == [B, D]
     learnt(held, [A], SAMPLE)
     learnt(held, [C], SAMPLE)
@@ -150,16 +151,16 @@ def test_who_was_late_alone_goes_last_and_whoever_answers_is_like_all_others():
 
 
 def test_of_so_many_is_it_known_and_no_more():
-    held = laggards.Laggards(alone)
-    metrics = named("m", laggards.MOST + 10)
+    held = isolation.Laggards(alone)
+    metrics = named("m", isolation.MOST + 10)
     learnt(held, metrics, LATE)
-    assert len(held) == laggards.MOST
+    assert len(held) == isolation.MOST
     assert metrics[0] not in held
     assert metrics[-1] in held
 
 
 def test_of_what_nobody_asks_for_any_more_nothing_is_known():
-    held = laggards.Laggards(alone, patience=100.0)
+    held = isolation.Laggards(alone, patience=100.0)
     gone, stay = named("g", 50), named("s", 2)
     learnt(held, [*gone, *stay], LATE)
     assert len(held) == len(gone) + len(stay)

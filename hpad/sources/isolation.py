@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from hpad.adapter import Answer, Query
-from hpad.gather import call
+from hpad.sources import call
 
 MOST: Final = 1 << 14
 """Of so many is it known; of more, those that were late last."""

@@ -2,6 +2,8 @@
 
 Nothing is imported that no source uses. Whatever is wrong with an adapter or its settings is an AdapterError, which
 becomes the answer to the queries of that source and to no others.
+
+The capabilities that adapter instances are given.
 """
 
 import asyncio
@@ -9,14 +11,19 @@ import difflib
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import msgspec
+import structlog
+import yarl
 
 from hpad import settings
-from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Context
+from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, ApiReader, Context, Log
 from hpad.api.text import reason
-from hpad.gather import flaws, raised
+from hpad.clock import Clock
+from hpad.sources import raised, settings_errors
 
 GROUP = "hpad.adapters"
 
@@ -96,34 +103,38 @@ def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msg
     try:
         return msgspec.convert(source.settings, schema)
     except (msgspec.ValidationError, ValueError):
-        said = "; ".join(map(str, flaws.found(source.settings, schema)))
+        said = "; ".join(map(str, settings_errors.found(source.settings, schema)))
         raise AdapterError(f'source "{source.name}" (adapter "{source.adapter}"): {said}', "spec") from None
 
 
-def wrong(source: settings.SourceSettings) -> list[flaws.Flaw]:
+def wrong(source: settings.SourceSettings) -> list[settings_errors.Flaw]:
     """All that is wrong with a source's settings, as far as it can be told without asking it. It blocks: adapters are
     imported, and may read the files that the settings name."""
     try:
         adapter = adapter_class(source.adapter)
     except AdapterError as error:
-        return [flaws.Flaw(("adapter",), error.message)]
-    found = flaws.found(source.settings, adapter.Settings)
+        return [settings_errors.Flaw(("adapter",), error.message)]
+    found = settings_errors.found(source.settings, adapter.Settings)
     return [*found, *_looked_for(source, adapter, found)]
 
 
 def _looked_for(
-    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[flaws.Flaw]
-) -> list[flaws.Flaw]:
+    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[settings_errors.Flaw]
+) -> list[settings_errors.Flaw]:
     """What the adapter itself finds in the settings that are good so far."""
     look: Any = getattr(adapter, "flaws", None)
     if look is None:
         return []
     try:
-        read = flaws.good(source.settings, adapter.Settings, found) if found else decode(source, adapter.Settings)
-        return [flaws.Flaw(tuple(path), text) for path, text in look(read)]
+        read = (
+            settings_errors.good(source.settings, adapter.Settings, found)
+            if found
+            else decode(source, adapter.Settings)
+        )
+        return [settings_errors.Flaw(tuple(path), text) for path, text in look(read)]
     except Exception:  # noqa: BLE001 - code of others
         # Of settings that lack something it may well fail.
-        return [] if found else [flaws.Flaw((), "its adapter could not check them, a bug of the adapter")]
+        return [] if found else [settings_errors.Flaw((), "its adapter could not check them, a bug of the adapter")]
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
@@ -158,3 +169,55 @@ def _patterns(given: Any) -> tuple[str, ...]:
     if not isinstance(given, tuple | list | set | frozenset) or not all(isinstance(each, str) for each in given):
         raise TypeError
     return tuple(given)
+
+
+# Longer than a sync period, so that a connection outlives the pause between two questions.
+_KEEP_ALIVE_SECONDS = 75.0
+_CONNECTIONS = 16
+_CONNECT_SECONDS = 5.0
+
+
+class Contexts:
+    """Makes a Context per source; call it inside the event loop. `api` None: hpad runs without an API server."""
+
+    def __init__(self, clock: Clock, *, api: ApiReader | None = None, log: Log | None = None) -> None:
+        self.clock = clock
+        self._api = api
+        self._log = log
+
+    def __call__(self, source: str, adapter: str) -> Context:
+        log: Log = (
+            self._log if self._log is not None else structlog.get_logger("hpad.source", source=source, adapter=adapter)
+        )
+        return Context(name=source, http=_session(), clock=self.clock, log=log, api=self._api)
+
+
+def _session() -> aiohttp.ClientSession:
+    """No cookies, no proxy or .netrc from the environment (each costs a thread hop a request), no compression."""
+    headers: Mapping[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    guard = aiohttp.TraceConfig()
+    guard.on_request_redirect.append(_stay_at_home)
+    return aiohttp.ClientSession(
+        trace_configs=[guard],
+        connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+        headers=headers,
+        trust_env=False,
+    )
+
+
+async def _stay_at_home(
+    session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestRedirectParams
+) -> None:
+    """Follow no redirect to another origin: credentials and answers are those of the host that was configured."""
+    told = params.response.headers.get("Location") or params.response.headers.get("URI") or ""
+    try:
+        there = params.url.join(yarl.URL(told))
+        same = there.origin() == params.url.origin()
+        where = there.host or "nowhere"
+    except ValueError:
+        same, where = False, "nowhere"
+    if not same:
+        asked = f"{params.url.scheme}://{params.url.host}:{params.url.port}"
+        raise AdapterError(f"{asked} redirects to another host ({where}), which is not followed", lasting=True)

@@ -14,8 +14,8 @@ import virtual
 
 from hpad import process, testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Asker, ExternalSample, Query
-from hpad.gather.limits import Limits
-from hpad.gather.source import Source
+from hpad.sources.limits import Limits
+from hpad.sources.source import Source
 
 A, B, C = (testing.external(name) for name in "abc")
 

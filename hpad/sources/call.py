@@ -1,15 +1,50 @@
-"""One call to an adapter, whatever it does: timeouts, retries, and what is made of exceptions and of nonsense."""
+"""One call to an adapter, whatever it does: timeouts, retries, and what is made of exceptions and of nonsense.
+
+How long somebody else's coroutine holds the event loop at a stretch.
+
+Between two of its pauses nobody else is served. What it does in tasks or threads of its own is not seen here.
+"""
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, Generic, TypeVar
 
 from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
 from hpad.clock import Clock
-from hpad.gather import answers, raised, steps
-from hpad.gather.limits import Limits
-from hpad.gather.redact import Redactor
 from hpad.logs.episode import Episode
+from hpad.sources import answers, raised
+from hpad.sources.limits import Limits
+from hpad.sources.redact import Redactor
+
+T = TypeVar("T")
+
+
+class Stepped(Generic[T]):
+    """Awaits a coroutine; `longest` is then the time of its longest step, by the clock `now` in seconds."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], now: Callable[[], float]) -> None:
+        self._coroutine = coroutine
+        self._now = now
+        self.longest = 0.0
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        thrown: BaseException | None = None
+        while True:
+            began = self._now()
+            try:
+                awaited = self._coroutine.send(None) if thrown is None else self._coroutine.throw(thrown)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            finally:
+                self.longest = max(self.longest, self._now() - began)
+            thrown = None
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001  # a cancellation, most likely: it is the coroutine's to see
+                thrown = error
+
 
 HOLDS_UP_SECONDS = 1.0
 """How long an adapter may keep everybody from being served."""
@@ -94,7 +129,7 @@ class Caller:
         return [readable(self._name, answer, self._redact) for answer in task.result()]
 
     async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
-        stepped = steps.Stepped(self._ask(queries), self._clock.monotonic)
+        stepped = Stepped(self._ask(queries), self._clock.monotonic)
         try:
             given = await stepped
             self._raising.over()

@@ -4,7 +4,7 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, AdapterError
-from hpad.gather.plan import Offer, Plan
+from hpad.sources.routes import Offer, Plan
 
 METRICS_SERVER = Offer(source="metrics-server", serves=frozenset({RESOURCE, CONTAINER_RESOURCE}))
 RABBITMQ = Offer(source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages", "queue_messages_ready"))

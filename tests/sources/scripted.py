@@ -10,9 +10,9 @@ import virtual
 
 from hpad import testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, ExternalSample, Query
-from hpad.gather.limits import Limits
-from hpad.gather.redact import Redactor
-from hpad.gather.source import Source
+from hpad.sources.limits import Limits
+from hpad.sources.redact import Redactor
+from hpad.sources.source import Source
 
 A, B, C = (testing.external(name) for name in "abc")
 DOWN = AdapterError("the broker is down")

@@ -7,7 +7,7 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import AdapterError
-from hpad.gather import registry
+from hpad.sources import plugins
 
 
 def source(adapter: str = "good", **given: object) -> settings.SourceSettings:
@@ -15,13 +15,13 @@ def source(adapter: str = "good", **given: object) -> settings.SourceSettings:
 
 
 def test_the_built_in_adapters_are_found_without_being_imported():
-    assert {"metrics-server", "rabbitmq"} <= set(registry.names())
+    assert {"metrics-server", "rabbitmq"} <= set(plugins.names())
 
 
 @pytest.mark.usefixtures("outsider")
 def test_an_adapter_of_somebody_else_is_found_by_its_entry_point():
-    assert "good" in registry.names()
-    assert registry.adapter_class("good").__name__ == "Good"
+    assert "good" in plugins.names()
+    assert plugins.adapter_class("good").__name__ == "Good"
 
 
 @pytest.mark.usefixtures("outsider")
@@ -39,7 +39,7 @@ def test_an_adapter_of_somebody_else_is_found_by_its_entry_point():
 )
 def test_what_is_wrong_with_an_adapter_is_said(name, complaint):
     with pytest.raises(AdapterError, match=complaint):
-        registry.adapter_class(name)
+        plugins.adapter_class(name)
 
 
 @pytest.mark.usefixtures("outsider")
@@ -59,7 +59,7 @@ def test_what_is_wrong_with_an_adapter_is_said(name, complaint):
 )
 def test_wrong_settings_name_source_field_and_value(given, message):
     with pytest.raises(AdapterError) as caught:
-        registry.decode(source(**given), registry.adapter_class("good").Settings)
+        plugins.decode(source(**given), plugins.adapter_class("good").Settings)
     assert caught.value.blame == "spec"
     text = caught.value.message
     assert text.startswith(f'source "mine" (adapter "good"): {message}')
@@ -69,18 +69,18 @@ def test_wrong_settings_name_source_field_and_value(given, message):
 
 @pytest.mark.usefixtures("outsider")
 async def test_an_adapter_whose_set_up_fails_is_an_error_without_its_text():
-    adapter = await asyncio.to_thread(registry.adapter_class, "good")
+    adapter = await asyncio.to_thread(plugins.adapter_class, "good")
     async with testing.context("mine") as context:
         with pytest.raises(AdapterError) as caught:
-            registry.instance(source(url="boom"), adapter, context)
+            plugins.instance(source(url="boom"), adapter, context)
     said = 'source "mine": adapter "good" could not be set up: it raised an exception, a bug of the adapter'
     assert caught.value == AdapterError(said, "bug")
 
 
 @pytest.mark.usefixtures("outsider")
 def test_several_instances_of_one_adapter_have_settings_of_their_own():
-    schema = registry.adapter_class("good").Settings
-    first, second = (registry.decode(source(url=url), schema) for url in ("a", "b"))
+    schema = plugins.adapter_class("good").Settings
+    first, second = (plugins.decode(source(url=url), schema) for url in ("a", "b"))
     assert (msgspec.structs.asdict(first)["url"], msgspec.structs.asdict(second)["url"]) == ("a", "b")
 
 
@@ -101,8 +101,8 @@ def test_what_an_adapter_offers_is_patterns_or_a_named_bug(metrics, offered):
             self.metrics = metrics
 
     if offered is not None:
-        assert registry.offered("mine", Mine()) == offered
+        assert plugins.offered("mine", Mine()) == offered
         return
     with pytest.raises(AdapterError, match=r'source "mine".*no tuple of patterns') as raised:
-        registry.offered("mine", Mine())
+        plugins.offered("mine", Mine())
     assert raised.value.blame == "bug"

@@ -12,8 +12,8 @@ from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
 from hpad.api.metadata import Key
-from hpad.gather.contexts import Contexts
-from hpad.gather.fanout import Gatherer
+from hpad.sources.manager import Gatherer
+from hpad.sources.plugins import Contexts
 
 pytestmark = pytest.mark.usefixtures("outsider")
 

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import inspect
 
 from hpad.api.text import shown
-from hpad.gather import confidential
 from hpad.settings import values as settings
+from hpad.sources import redact
 
 _PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
@@ -275,7 +275,7 @@ def _beside(given: Mapping[str, Any], path: Path) -> str:
 
 def _may_be_secret(path: Path) -> bool:
     """Also where the name says that the secret is elsewhere: what stands there is wrong, and may be the secret."""
-    return any(confidential.named_so(str(step)) for step in path)
+    return any(redact.named_so(str(step)) for step in path)
 
 
 def _shown(value: Any) -> str:

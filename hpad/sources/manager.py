@@ -1,4 +1,7 @@
-"""All sources together: each query goes to its own, all at once; each answer is a sample or an error as a value."""
+"""All sources together: each query goes to its own, all at once; each answer is a sample or an error as a value.
+
+The metric sources as a whole, which can be exchanged for others while they are asked.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -8,11 +11,13 @@ import msgspec
 from hpad import settings
 from hpad.adapter import Adapter, AdapterError, Answer, Asker, Context, Query
 from hpad.api.metadata import Key
+from hpad.clock import Clock
 from hpad.engine.fallback_policy import Fallback
-from hpad.gather import contexts, limits, plan, registry, report
-from hpad.gather.call import HOLDS_UP_SECONDS
-from hpad.gather.redact import Redactor
-from hpad.gather.source import Observer, Source
+from hpad.sources import limits, plugins, report
+from hpad.sources import routes as plan
+from hpad.sources.call import HOLDS_UP_SECONDS
+from hpad.sources.redact import Redactor
+from hpad.sources.source import Observer, Source
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -41,7 +46,7 @@ class Gatherer:
         sources: Sequence[settings.SourceSettings] = (),
         routes: Sequence[settings.Route] = (),
         *,
-        contexts: contexts.Contexts,
+        contexts: plugins.Contexts,
         observer: Observer = _unobserved,
         period: float = limits.PERIOD,
     ) -> None:
@@ -60,7 +65,7 @@ class Gatherer:
         Cancelled half-way, it leaves open what aclose() closes.
         """
         configured = {source.name for source in self._settings}
-        installed = await asyncio.to_thread(registry.names)
+        installed = await asyncio.to_thread(plugins.names)
         implicit = [
             settings.SourceSettings(name=name, adapter=name)
             for name in settings.BUILT_IN_SOURCES
@@ -168,7 +173,7 @@ class Gatherer:
     def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
         """The adapter's instance; one whose making holds everything up is named in the log."""
         began = context.clock.monotonic()
-        built = registry.instance(source, adapter, context)
+        built = plugins.instance(source, adapter, context)
         seconds = context.clock.monotonic() - began
         if seconds >= HOLDS_UP_SECONDS:
             context.log.error(
@@ -190,11 +195,11 @@ class Gatherer:
         )
         redact = Redactor(source.settings)
         try:
-            adapter = await registry.load(source.adapter)
-            offer = _offer(offer, adapter.serves, registry.offered(source.name, adapter))
+            adapter = await plugins.load(source.adapter)
+            offer = _offer(offer, adapter.serves, plugins.offered(source.name, adapter))
             context = self._contexts(source.name, source.adapter)
             built = self._built(source, adapter, context)
-            offer = _offer(offer, adapter.serves, registry.offered(source.name, built))
+            offer = _offer(offer, adapter.serves, plugins.offered(source.name, built))
         except AdapterError as error:
             if context is not None:
                 await context.http.close()
@@ -233,3 +238,93 @@ def _reported(opened: _Opened) -> report.Report:
         return opened.source.report(adapter)
     why = None if opened.error is None else opened.error.message
     return report.Report(name=name, adapter=adapter, state=report.BROKEN, last_error=why)
+
+
+class SourcesRefused(ValueError):
+    """Sources that do not work were not taken; the message has a line for each."""
+
+
+class Sources:
+    """Asks the Gatherer of the day; start() and aclose() in one event loop."""
+
+    def __init__(self, gatherer: Gatherer, clock: Clock) -> None:
+        self._gatherer = gatherer
+        self._clock = clock
+        self._retiring: dict[asyncio.Task[None], Gatherer] = {}
+
+    async def start(self) -> None:
+        """Load and build the adapters; never fails (see `problems`)."""
+        await self._gatherer.start()
+
+    async def aclose(self) -> None:
+        """Close the sources, those as well that were exchanged a moment ago."""
+        retiring = dict(self._retiring)
+        for task in retiring:
+            task.cancel()
+        await asyncio.gather(*retiring, return_exceptions=True)
+        for gatherer in (*retiring.values(), self._gatherer):  # a task that had not begun has closed nothing
+            await gatherer.aclose()
+
+    async def exchange(self, new: Gatherer, *, patience: float) -> None:
+        """Ask the new one from now on; the old one is closed after `patience` seconds, when nobody waits for it.
+
+        Raises SourcesRefused, and keeps the old one, if a source of the new one does not work for a reason that it has
+        not had before. Whatever was opened for a new one that is not taken, is closed.
+        """
+        try:
+            await new.start()
+            self._refuse(new)
+        except BaseException:
+            await new.aclose()
+            raise
+        old, self._gatherer = self._gatherer, new
+        task = asyncio.create_task(self._retire(old, patience), name="old sources")
+        self._retiring[task] = old
+        task.add_done_callback(self._retiring.pop)
+
+    def _refuse(self, new: Gatherer) -> None:
+        before = {(name, error.message) for name, error in self.problems().items()}
+        faults = [
+            f"{new.origin(name) or 'built in'}: {error.message}"
+            for name, error in new.problems().items()
+            if (name, error.message) not in before
+        ]
+        if faults:
+            raise SourcesRefused("\n".join(faults))
+
+    async def gather(
+        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
+    ) -> list[Answer]:
+        """As Gatherer.gather."""
+        return await self._gatherer.gather(hpa, queries, deadline=deadline, asker=asker)
+
+    @property
+    def kept(self) -> int:
+        """As Gatherer.kept."""
+        return self._gatherer.kept
+
+    def let_go(self) -> None:
+        """As Gatherer.let_go."""
+        self._gatherer.let_go()
+
+    def fallback(self, query: Query) -> Fallback | None:
+        """As Gatherer.fallback."""
+        return self._gatherer.fallback(query)
+
+    def problems(self) -> dict[str, AdapterError]:
+        """The sources that could not be built, and why."""
+        return self._gatherer.problems()
+
+    def origin(self, name: str) -> str:
+        """As Gatherer.origin."""
+        return self._gatherer.origin(name)
+
+    def reports(self) -> list[report.Report]:
+        """How each source fares."""
+        return self._gatherer.reports()
+
+    async def _retire(self, old: Gatherer, patience: float) -> None:
+        try:
+            await self._clock.sleep(patience)
+        finally:
+            await old.aclose()

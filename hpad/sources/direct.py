@@ -10,12 +10,12 @@ import structlog
 
 from hpad import settings
 from hpad.adapter import Adapter, AdapterError, Answer, Asker, Log, Query
-from hpad.gather import call, contexts, raised, registry
-from hpad.gather.redact import Redactor
+from hpad.sources import call, plugins, raised
+from hpad.sources.redact import Redactor
 
 
 @asynccontextmanager
-async def opened(source: settings.SourceSettings, make: contexts.Contexts) -> AsyncIterator[Adapter]:
+async def opened(source: settings.SourceSettings, make: plugins.Contexts) -> AsyncIterator[Adapter]:
     """Build the source's adapter, and close it at the end.
 
     Raises AdapterError where it cannot be built or closed. An AdapterError of the block is raised without the
@@ -23,10 +23,10 @@ async def opened(source: settings.SourceSettings, make: contexts.Contexts) -> As
     """
     redact = Redactor(source.settings)
     try:
-        adapter = await registry.load(source.adapter)
+        adapter = await plugins.load(source.adapter)
         context = make(source.name, source.adapter)
         try:
-            built = registry.instance(source, adapter, context)
+            built = plugins.instance(source, adapter, context)
             yield built
             await _close(source, built, context.log)
         finally:

@@ -4,7 +4,7 @@ import pytest
 
 from hpad import settings
 from hpad.adapter import AdapterError
-from hpad.gather import registry
+from hpad.sources import plugins
 
 URL = "http://broker:15672"
 VARIABLES = (
@@ -43,7 +43,7 @@ VARIABLES = (
 def test_the_place_the_value_and_what_would_be_right_are_said(given: dict[str, object], said: str) -> None:
     source = settings.SourceSettings(name="mine", adapter="rabbitmq", settings=given)
     with pytest.raises(AdapterError) as caught:
-        registry.decode(source, registry.adapter_class("rabbitmq").Settings)
+        plugins.decode(source, plugins.adapter_class("rabbitmq").Settings)
     assert caught.value.message.startswith(f'source "mine" (adapter "rabbitmq"): {said}')
     assert "987" not in caught.value.message
     assert "`" not in caught.value.message
@@ -68,7 +68,7 @@ def test_the_place_the_value_and_what_would_be_right_are_said(given: dict[str, o
 def test_an_old_name_tells_what_is_written_now(adapter: str, given: dict[str, object], said: str) -> None:
     source = settings.SourceSettings(name="mine", adapter=adapter, settings=given)
     with pytest.raises(AdapterError) as caught:
-        registry.decode(source, registry.adapter_class(adapter).Settings)
+        plugins.decode(source, plugins.adapter_class(adapter).Settings)
     assert caught.value.message == f'source "mine" (adapter "{adapter}"): {said}'
 
 
@@ -76,7 +76,7 @@ def test_an_old_name_tells_what_is_written_now(adapter: str, given: dict[str, ob
 def test_what_cannot_be_put_better_is_said_as_it_is(given: dict[object, object]) -> None:
     source = settings.SourceSettings(name="mine", adapter="rabbitmq", settings=given)  # type: ignore[arg-type]  # YAML
     with pytest.raises(AdapterError, match='source "mine"'):
-        registry.decode(source, registry.adapter_class("rabbitmq").Settings)
+        plugins.decode(source, plugins.adapter_class("rabbitmq").Settings)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_what_cannot_be_put_better_is_said_as_it_is(given: dict[object, object])
 )
 def test_all_flaws_are_found_at_once(adapter: str, given: dict[str, object], said: list[str]) -> None:
     source = settings.SourceSettings(name="mine", adapter=adapter, settings=given)
-    assert sorted(str(flaw) for flaw in registry.wrong(source)) == sorted(said)
+    assert sorted(str(flaw) for flaw in plugins.wrong(source)) == sorted(said)
     with pytest.raises(AdapterError) as caught:
-        registry.decode(source, registry.adapter_class(adapter).Settings)
+        plugins.decode(source, plugins.adapter_class(adapter).Settings)
     assert all(each in caught.value.message for each in said if ".query: the" not in each)  # what needs a closer look
 
 
@@ -150,6 +150,6 @@ def test_all_flaws_are_found_at_once(adapter: str, given: dict[str, object], sai
 )
 def test_no_unknown_field_shows_what_may_be_a_credential(field: dict[str, str]) -> None:
     source = settings.SourceSettings(name="x", adapter="http-json", settings={**field, "metrics": {}})
-    flaws = [str(flaw) for flaw in registry.wrong(source)]
+    flaws = [str(flaw) for flaw in plugins.wrong(source)]
     assert any("unknown field" in flaw for flaw in flaws)
     assert not [flaw for flaw in flaws if "hidden1" in flaw]

@@ -14,9 +14,11 @@ import msgspec
 
 from hpad.adapter import Adapter, AdapterError, Answer, Asker, Log, Query
 from hpad.clock import Clock
-from hpad.gather import answers, breaker, call, laggards, pace, report, shelf
-from hpad.gather.limits import Limits
-from hpad.gather.redact import Redactor
+from hpad.sources import answers, cache, call, isolation
+from hpad.sources import limits as breaker
+from hpad.sources import report as report_module
+from hpad.sources.limits import Limits
+from hpad.sources.redact import Redactor
 
 _FAREWELL_SECONDS = 2.0
 _GONE_PERIODS = 10.0
@@ -68,10 +70,10 @@ class Source:
         self._limits = limits = limits or Limits()
         self._caller = call.Caller(name, adapter, clock=clock, log=log, limits=limits, redact=redact or Redactor({}))
         self._breaker = breaker.Breaker(name, limits.failures, limits.rest)
-        self._shelf = shelf.Shelf(limits.fresh, limits.period)
-        self._pace = pace.Pace(limits.rate)
-        self._stagger = pace.Stagger(limits.concurrency, limits.budget)
-        self._tally = report.Tally()
+        self._shelf = cache.Shelf(limits.fresh, limits.period)
+        self._pace = breaker.Pace(limits.rate)
+        self._stagger = breaker.Stagger(limits.concurrency, limits.budget)
+        self._tally = report_module.Tally()
         self._waiting: dict[Query, asyncio.Future[Answer]] = {}
         self._flying: dict[Query, _Flight] = {}
         self._calls: set[asyncio.Task[None]] = set()
@@ -79,7 +81,7 @@ class Source:
         self._next_call = 0.0
         self._called = False
         self._failed: dict[Query, Answer] = {}
-        self._laggards = laggards.Laggards(self._group, _GONE_PERIODS * limits.period)
+        self._laggards = isolation.Laggards(self._group, _GONE_PERIODS * limits.period)
         self._harmful = False
         self._closed = False
 
@@ -130,7 +132,7 @@ class Source:
         """Keep none of them any longer: who asks next has them fetched."""
         self._shelf.clear()
 
-    def report(self, adapter: str) -> report.Report:
+    def report(self, adapter: str) -> report_module.Report:
         """How it fares; `adapter` is the adapter's name."""
         self._tally.retries = self._caller.retries
         return self._tally.report(self.name, adapter, self._breaker.state)

@@ -15,9 +15,9 @@ from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.api.metadata import Key
-from hpad.gather import registry
-from hpad.gather.contexts import Contexts
-from hpad.gather.fanout import Gatherer
+from hpad.sources import plugins
+from hpad.sources.manager import Gatherer
+from hpad.sources.plugins import Contexts
 
 DIST_INFO = {
     "METADATA": "Metadata-Version: 2.1\nName: hpad-weather\nVersion: 1.0\n",
@@ -173,7 +173,7 @@ async def test_an_import_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
     publish(tmp_path, "hpad_sleepy", SLEEPY.format(end=str(end)), "sleepy = hpad_sleepy:Sleepy")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(AdapterError, match=r"was still being imported after 0\.2s") as raised:
-        await registry.load("sleepy", 0.2)
+        await plugins.load("sleepy", 0.2)
     assert raised.value.blame == "bug"
     (importing,) = [thread for thread in threading.enumerate() if thread.name == "import sleepy"]
     end.touch()
@@ -199,8 +199,8 @@ def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_a_package_of_others_is_found_by_its_entry_point_and_keeps_the_contract(weather, monkeypatch):
     monkeypatch.syspath_prepend(weather)
-    assert "weather" in await asyncio.to_thread(registry.names)
-    adapter = await registry.load("weather")
+    assert "weather" in await asyncio.to_thread(plugins.names)
+    adapter = await plugins.load("weather")
     queries = [testing.external("rain", f"town={town}") for town in ("bath", "york", "atlantis")]
     async with testing.context("weather") as context:
         built = adapter(adapter.Settings(rain={"bath": 7, "york": 2}), context)

@@ -7,12 +7,12 @@ from typing import Any
 
 import structlog
 import virtual
-from gather.scripted import DOWN, A, B, C, Scripted, now, opened
+from sources.scripted import DOWN, A, B, C, Scripted, now, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, Query
-from hpad.gather import report
-from hpad.gather.breaker import Breaker
+from hpad.sources import report
+from hpad.sources.limits import Breaker
 
 
 def test_a_source_that_keeps_failing_is_left_alone_and_tried_about_once_a_rest():

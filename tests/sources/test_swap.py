@@ -10,8 +10,8 @@ import pytest
 from hpad import settings
 from hpad.adapter import Context
 from hpad.clock import SystemClock
-from hpad.gather import contexts, swap
-from hpad.gather.fanout import Gatherer
+from hpad.sources import manager, plugins
+from hpad.sources.manager import Gatherer
 
 SLOW = """
 from outsider_adapters import Good
@@ -21,7 +21,7 @@ Slow = Good
 """
 
 
-class Kept(contexts.Contexts):
+class Kept(plugins.Contexts):
     """Remembers the contexts that it made."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def gate(outsider: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> thr
     return event
 
 
-def gatherer(made: contexts.Contexts, **adapters: str) -> Gatherer:
+def gatherer(made: plugins.Contexts, **adapters: str) -> Gatherer:
     sources = [
         settings.SourceSettings(name=name, adapter=adapter, settings={"url": name}, origin="new.yaml")
         for name, adapter in adapters.items()
@@ -59,7 +59,7 @@ def gatherer(made: contexts.Contexts, **adapters: str) -> Gatherer:
 
 async def test_an_exchange_that_is_cancelled_leaves_nothing_open(gate: threading.Event) -> None:
     made = Kept()
-    sources = swap.Sources(gatherer(made), SystemClock())
+    sources = manager.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
     exchanging = asyncio.create_task(sources.exchange(gatherer(made, quick="good", late="slow"), patience=0.0))
@@ -79,10 +79,10 @@ async def test_an_exchange_that_is_cancelled_leaves_nothing_open(gate: threading
 @pytest.mark.usefixtures("outsider")
 async def test_sources_that_are_refused_are_named_with_their_file_and_closed() -> None:
     made = Kept()
-    sources = swap.Sources(gatherer(made), SystemClock())
+    sources = manager.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
-    with pytest.raises(swap.SourcesRefused, match=r'^new\.yaml: source "bad": adapter "broken"'):
+    with pytest.raises(manager.SourcesRefused, match=r'^new\.yaml: source "bad": adapter "broken"'):
         await sources.exchange(gatherer(made, quick="good", bad="broken"), patience=0.0)
     assert all(context.http.closed for context in made.made if context not in kept)
     await sources.aclose()
@@ -91,7 +91,7 @@ async def test_sources_that_are_refused_are_named_with_their_file_and_closed() -
 @pytest.mark.usefixtures("outsider")
 async def test_sources_that_have_just_been_exchanged_are_closed_with_the_others() -> None:
     made = Kept()
-    sources = swap.Sources(gatherer(made, one="good"), SystemClock())
+    sources = manager.Sources(gatherer(made, one="good"), SystemClock())
     await sources.start()
     await sources.exchange(gatherer(made, two="good"), patience=60.0)
     await sources.aclose()

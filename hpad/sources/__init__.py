@@ -1,0 +1,1 @@
+"""Metric sources: plugins, routing, batching, caching, limits and the circuit breaker."""
