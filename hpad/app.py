@@ -14,7 +14,9 @@ from hpad.clock import Clock, SystemClock
 from hpad.control import agreement, histories, leader, shards
 from hpad.control.controller import Controller
 from hpad.control.world import HpaSource
-from hpad.kube import cluster, config, credentials, greeting, watch
+from hpad.kube import access, cluster, watch
+from hpad.kube.auth import credentials
+from hpad.kube.auth import kubeconfig as config
 from hpad.serve import page, review, server
 from hpad.settings import Settings
 from hpad.store import lasting, memory
@@ -71,7 +73,7 @@ class App:
         self.agreement: agreement.Agreement | None = None
         self._made: assembly.Assembly
         self._version: tuple[int, int] | None = None
-        self._versions: greeting.Follower
+        self._versions: access.Follower
         self._cluster_config = cluster_config
         self._pace = pace
         self._beating = asyncio.Event()
@@ -221,7 +223,7 @@ class App:
         made = assembly.Assembly(self.settings, cluster_config, self.clock, self.telemetry, self._pace)
         self.hpas, self.cluster, self.controller = made.hpas, made.cluster, made.controller
         self.store, self.agreement = made.store, made.agreement
-        self._versions = greeting.Follower(made.api, self._take_version)
+        self._versions = access.Follower(made.api, self._take_version)
         return made
 
     def _take_version(self, version: tuple[int, int]) -> None:

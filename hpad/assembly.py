@@ -11,8 +11,10 @@ from hpad.control.controller import Controller
 from hpad.control.handover import Handover
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.world import HpaSource
+from hpad.election import lease
 from hpad.engine.fallback_policy import Fallback
-from hpad.kube import client, cluster, config, lease, limiter, watch
+from hpad.kube import client, cluster, limiter, watch
+from hpad.kube.auth import kubeconfig
 from hpad.manifests import folder
 from hpad.settings import Settings
 from hpad.settings.shape import YIELD
@@ -34,7 +36,7 @@ class Assembly:
     def __init__(
         self,
         settings: Settings,
-        cluster_config: config.ClusterConfig,
+        cluster_config: kubeconfig.ClusterConfig,
         clock: Clock,
         telemetry: Telemetry,
         pace: watch.Pace | None,

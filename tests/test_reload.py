@@ -18,7 +18,7 @@ import pytest
 from hpad import app, assembly, parts, settings
 from hpad.clock import SystemClock
 from hpad.engine.view import Tunables
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.model.serving import Serving

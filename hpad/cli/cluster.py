@@ -163,7 +163,7 @@ def _kubeconfig(wanted: Path | None, stack: contextlib.AsyncExitStack) -> Path:
 async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     """hpad at work on the cluster of a kubeconfig; raises Failure when it cannot start as told."""
     from hpad import app, logs, settings
-    from hpad.kube import config
+    from hpad.kube.auth import kubeconfig as config
     from hpad.serve import server
     from hpad.store import recording
 

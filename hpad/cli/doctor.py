@@ -13,7 +13,8 @@ from hpad.cli import run as daemon
 from hpad.cli import terminal
 from hpad.cli.checkup import manifests, rights, rivals, server, sources, store, targets, zero
 from hpad.cli.checkup.finding import ERROR, LEVELS, Finding
-from hpad.kube import client, config, errors
+from hpad.kube import client, errors
+from hpad.kube.auth import kubeconfig
 
 _EPILOG = """\
 It takes the settings of `hpad run`, from the same places; run it as the same user, in the same place. It reads, asks
@@ -62,8 +63,8 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
         return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
     found = await sources.built(told, clock.SystemClock())
     try:
-        where = await asyncio.to_thread(config.load, told.kubeconfig, told.context)
-    except config.ConfigError as error:
+        where = await asyncio.to_thread(kubeconfig.load, told.kubeconfig, told.context)
+    except kubeconfig.ConfigError as error:
         found += await store.check(told, None)
         return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
     found += await store.check(told, where.namespace)

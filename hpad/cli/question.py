@@ -12,7 +12,8 @@ from hpad.api import text as hints
 from hpad.api.text import shown
 from hpad.cli.failure import Failure
 from hpad.clock import Clock
-from hpad.kube import client, cluster, config
+from hpad.kube import client, cluster
+from hpad.kube.auth import kubeconfig
 from hpad.sources import manager, plugins, routes
 
 
@@ -168,9 +169,9 @@ class Cluster:
     async def __aenter__(self) -> plugins.Contexts:
         """Raises Failure where a kubeconfig was named and cannot be used; without any, adapters get no API server."""
         try:
-            found = await asyncio.to_thread(config.load, self._kubeconfig, self._context)
+            found = await asyncio.to_thread(kubeconfig.load, self._kubeconfig, self._context)
             self._connection = client.Client(found, self._clock)
-        except config.ConfigError as error:
+        except kubeconfig.ConfigError as error:
             if self._kubeconfig is not None or self._context is not None:
                 raise Failure(str(error)) from None
         api = None if self._connection is None else cluster.Api(self._connection)

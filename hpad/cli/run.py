@@ -16,7 +16,7 @@ import structlog
 
 from hpad import app, logs, process, settings
 from hpad.cli import variables
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig
 from hpad.logs.writer import Writer
 from hpad.manifests import folder
 from hpad.serve import server
@@ -219,7 +219,7 @@ def run(args: argparse.Namespace) -> int:
             for name, meant in variables.misspelt(os.environ):
                 structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
             runner.run(_serve(told, functools.partial(read_settings, args), writer))
-    except (config.ConfigError, server.ServeError, memory.StoreError, recording.RecordError) as error:
+    except (kubeconfig.ConfigError, server.ServeError, memory.StoreError, recording.RecordError) as error:
         print(f"hpad: {error}", file=sys.stderr)
         return 2
     return 0

@@ -9,7 +9,9 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.control import leader, shards
 from hpad.control.handover import Handover
-from hpad.kube import client, lease, members, recorder
+from hpad.election import lease as lease_module
+from hpad.election import members
+from hpad.kube import client, events
 from hpad.model.election import Election
 from hpad.telemetry import Telemetry
 
@@ -28,15 +30,15 @@ class Agreement:
         self._api = api
         self._election = election
         self._clock = clock
-        self._events = recorder.Recorder(api, component=election.name)
+        self._events = events.Recorder(api, component=election.name)
         self._log = structlog.get_logger("hpad.election")
         self.owner: leader.Leader | shards.Shards
         if election.shards:
             known = members.Members(api, election, identity=identity, recorder=self._events)
-            common = lease.Elector(api, election, identity=shards.IDENTITY)
+            common = lease_module.Elector(api, election, identity=shards.IDENTITY)
             self.owner = shards.Shards(known, common, election, telemetry, clock)
         else:
-            self._elector = lease.Elector(api, election, identity=identity, recorder=self._events)
+            self._elector = lease_module.Elector(api, election, identity=identity, recorder=self._events)
             self.owner = leader.Leader(self._elector, election, telemetry, clock)
 
     @property

@@ -7,9 +7,9 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.kube import client, history
+from hpad.kube import client
 from hpad.settings import Settings
-from hpad.store import lasting, memory, sqlite
+from hpad.store import configmaps, lasting, memory, sqlite
 from hpad.telemetry import Telemetry
 
 
@@ -32,7 +32,7 @@ def build(
     if told.store.kind == "sqlite" and told.store.path is not None:
         shelf: lasting.Shelf = sqlite.Sqlite(told.store.path, clock)
     else:
-        shelf = history.ConfigMaps(api, place(told, home), told.store.name, keeps)
+        shelf = configmaps.ConfigMaps(api, place(told, home), told.store.name, keeps)
     return lasting.Lasting(shelf, clock, telemetry, pace(told), keeps)
 
 

@@ -17,7 +17,8 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.control.bulletin import Bulletin
 from hpad.control.mandate import Mandate
-from hpad.kube import errors, lease
+from hpad.election import lease
+from hpad.kube import errors
 from hpad.model.election import JITTER, Election
 from hpad.telemetry import Telemetry
 

@@ -46,8 +46,9 @@ from hpad.clock import Clock, Moment
 from hpad.control.bulletin import Bulletin
 from hpad.control.mandate import Mandate
 from hpad.control.share import Share
-from hpad.kube import errors, lease
-from hpad.kube.members import Member, Members
+from hpad.election import lease
+from hpad.election.members import Member, Members
+from hpad.kube import errors
 from hpad.model.election import Election
 from hpad.telemetry import Telemetry
 

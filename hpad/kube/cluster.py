@@ -13,13 +13,11 @@ from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import errors, managed, paths, recorder, scale
+from hpad.kube import errors, events, managed_fields, paths, scale
 from hpad.kube import status as hpa_status
-from hpad.kube.cache import Cache, Kind
+from hpad.kube.cache import Cache, HpaCache, Kind, PodCache
 from hpad.kube.client import Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, place
-from hpad.kube.hpas import HpaCache
-from hpad.kube.pods import PodCache
 from hpad.kube.watch import Pace
 
 
@@ -75,7 +73,7 @@ class Cluster:
         watch_hpas: bool = True,
         watch_others: bool = False,
         alone: bool = True,
-        component: str = recorder.COMPONENT,
+        component: str = events.COMPONENT,
         pace: Pace | None = None,
         max_staleness: float = math.inf,
         bug: Callable[[], None] | None = None,
@@ -83,7 +81,7 @@ class Cluster:
         self.client = client
         self.clock = clock
         self.api = Api(client)
-        self.recorder = recorder.Recorder(client, component=component)
+        self.recorder = events.Recorder(client, component=component)
         chosen = {"labelSelector": hpa_selector} if hpa_selector else {}
         self._others = (
             self._other_hpas(namespaces, hpa_selector if watch_hpas else None, pace) if watch_others else None
@@ -161,7 +159,7 @@ class Cluster:
 
     def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
         """Whether a client that is no HPA controller set the target's replicas last; False where that is not known."""
-        return self._scales.owner(namespace, ref) not in ("", managed.OURS, managed.BUILT_IN)
+        return self._scales.owner(namespace, ref) not in ("", managed_fields.OURS, managed_fields.BUILT_IN)
 
     def staleness(self) -> dict[str, float]:
         """Seconds since each synced cache was last heard of, by resource (`deployments.apps`)."""

@@ -17,7 +17,8 @@ from hpad.api import selector as selector_module
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
-from hpad.kube import errors, managed
+from hpad.kube import errors
+from hpad.kube import managed_fields as managed
 
 T = TypeVar("T")
 _EMPTY = msgspec.Raw(b"{}")

@@ -12,7 +12,7 @@ from hpad.api.metadata import Key
 from hpad.api.selector import Selector
 from hpad.clock import Clock
 from hpad.engine.view import HPA, SCALE, STATUS, UNNAMED, Competitor
-from hpad.kube import codec, managed, paths, scale
+from hpad.kube import codec, managed_fields, paths, scale
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.codec import Target
@@ -178,9 +178,9 @@ class Competitors:
 
 def _taken(old: Target, new: Target) -> bool:
     """Whether another client has set the count that hpad had set last."""
-    return old.owner == managed.OURS and new.owner not in ("", managed.OURS)
+    return old.owner == managed_fields.OURS and new.owner not in ("", managed_fields.OURS)
 
 
 def _again(old: Target, new: Target) -> bool:
     """Whether another client has set the count once more."""
-    return new.owner not in ("", managed.OURS) and (new.replicas, new.owner) != (old.replicas, old.owner)
+    return new.owner not in ("", managed_fields.OURS) and (new.replicas, new.owner) != (old.replicas, old.owner)

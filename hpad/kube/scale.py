@@ -8,7 +8,7 @@ import msgspec
 from hpad.api import selector
 from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
-from hpad.kube import codec, discovery, errors, managed, paths
+from hpad.kube import codec, discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.codec import Target
@@ -106,7 +106,7 @@ class Scales:
         held = cache.get(key) if cache is not None else None
         if cache is not None and held is not None and held.uid == scale.metadata.get("uid", held.uid):
             known = _updated(held, scale)
-            cache.offer(key, msgspec.structs.replace(known, owner=managed.OURS) if written else known)
+            cache.offer(key, msgspec.structs.replace(known, owner=managed_fields.OURS) if written else known)
         return scale
 
 

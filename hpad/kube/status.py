@@ -17,7 +17,7 @@ import msgspec
 from hpad.api import hpa as hpas
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.kube import codec, errors, managed, paths
+from hpad.kube import codec, errors, managed_fields, paths
 from hpad.kube.client import Client
 
 _FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(HorizontalPodAutoscalerStatus))
@@ -106,7 +106,7 @@ def _split(raw: bytes | msgspec.Raw) -> tuple[bytes, Mapping[str, str]]:
         metadata, status = _parts(whole["metadata"]), _parts(whole.get("status", b"null"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
         raise codec.UndecodableError(str(error)) from error
-    writers = managed.writers_of_status(metadata.pop("managedFields", b""))
+    writers = managed_fields.writers_of_status(metadata.pop("managedFields", b""))
     strange = {name: value for name, value in status.items() if name not in _FIELDS}
     return msgspec.json.encode({**_HEAD, **whole, "metadata": metadata, "status": strange}), writers or _NO_WRITERS
 

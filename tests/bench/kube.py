@@ -18,8 +18,8 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
 from hpad.kube import client as clients
 from hpad.kube import codec, paths, status
-from hpad.kube.credentials import ClusterConfig
-from hpad.kube.pods import PodCache
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.cache import PodCache
 from hpad.lab.cluster import Cluster
 
 SHORT = "--short" in sys.argv[1:]

@@ -26,9 +26,10 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.engine.history import History, Recommendation, Rescale
-from hpad.kube import client, credentials, history
+from hpad.kube import client
+from hpad.kube.auth import credentials
 from hpad.lab.cluster import Cluster
-from hpad.store import lasting, sqlite
+from hpad.store import configmaps, lasting, sqlite
 from hpad.store.memory import Memory
 from hpad.telemetry import Telemetry
 
@@ -88,7 +89,7 @@ async def in_the_cluster() -> AsyncIterator[lasting.Shelf]:
     try:
         url = await asyncio.to_thread(ours.recv)
         async with client.Client(credentials.ClusterConfig(url), SystemClock()) as api:
-            yield history.ConfigMaps(api, "default", "hpad-history")
+            yield configmaps.ConfigMaps(api, "default", "hpad-history")
     finally:
         ours.close()
         await asyncio.to_thread(process.join)

@@ -18,7 +18,7 @@ from hpad.cli import doctor, main
 from hpad.cli.checkup import rights
 from hpad.cli.checkup.finding import Finding
 from hpad.control import histories
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.model.serving import Serving

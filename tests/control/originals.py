@@ -12,7 +12,8 @@ from typing import Any
 
 from control.voters import Network, OddClock, Server, Switched
 
-from hpad.kube import errors, lease
+from hpad.election import lease
+from hpad.kube import errors
 from hpad.model.election import JITTER, Election
 
 FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")

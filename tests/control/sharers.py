@@ -13,7 +13,8 @@ from control.voters import CONFLICT, OddClock, Switched
 
 from hpad.api.metadata import Key
 from hpad.control import shards
-from hpad.kube import errors, lease, members
+from hpad.election import lease, members
+from hpad.kube import errors
 from hpad.model.election import Election
 from hpad.telemetry import Telemetry
 

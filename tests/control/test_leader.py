@@ -12,7 +12,8 @@ from control.originals import Original
 from control.voters import OddClock, Server, Voter
 from virtual import now, until
 
-from hpad.kube import errors, lease
+from hpad.election import lease
+from hpad.kube import errors
 
 # --- One candidate, two candidates ---
 

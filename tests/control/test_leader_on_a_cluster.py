@@ -11,10 +11,10 @@ from control.voters import ANY
 from virtual import now, until
 
 from hpad.control.leader import Leader
+from hpad.election import lease
 from hpad.kube import client as clients
-from hpad.kube import lease
-from hpad.kube.credentials import ClusterConfig
-from hpad.kube.recorder import Recorder
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.events import Recorder
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.telemetry import Telemetry

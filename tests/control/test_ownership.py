@@ -10,7 +10,7 @@ from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.control import ownership
 from hpad.kube import client as clients
-from hpad.kube.credentials import ClusterConfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 
 WEB = Key("default", "web")

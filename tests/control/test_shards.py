@@ -16,7 +16,7 @@ from virtual import now, until
 from hpad.api.metadata import Key
 from hpad.control.leader import Leader
 from hpad.control.share import Share
-from hpad.kube import lease
+from hpad.election import lease
 from hpad.model import rendezvous
 from hpad.model.election import JITTER, Election
 from hpad.telemetry import Telemetry

@@ -12,7 +12,8 @@ import virtual
 
 from hpad.api.metadata import Key
 from hpad.control.leader import Leader
-from hpad.kube import errors, lease
+from hpad.election import lease
+from hpad.kube import errors
 from hpad.model.election import Election
 from hpad.telemetry import Telemetry
 

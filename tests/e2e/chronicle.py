@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hpad.api.metadata import Key
-from hpad.kube.members import LABEL, ROSTER
+from hpad.election.members import LABEL, ROSTER
 from hpad.lab.cluster import Cluster
 from hpad.model import rendezvous
 

@@ -13,7 +13,8 @@ import structlog
 from hpad import app, settings
 from hpad.clock import Clock
 from hpad.engine.view import Tunables
-from hpad.kube import config, watch
+from hpad.kube import watch
+from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster
 
 Json = dict[str, Any]
@@ -41,13 +42,13 @@ class World:
         *,
         ready: bool = True,
         clock: Clock | None = None,
-        cluster_config: config.ClusterConfig | None = None,
+        cluster_config: kubeconfig.ClusterConfig | None = None,
         pace: watch.Pace | None = None,
         **changes: Any,
     ) -> app.App:
         """Start hpad; keyword arguments are fields of its Settings."""
         told = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
-        where = cluster_config or config.ClusterConfig(server=self.cluster.url)
+        where = cluster_config or kubeconfig.ClusterConfig(server=self.cluster.url)
         self.daemon = app.App(settings.Settings(**told), clock=clock, cluster_config=where, pace=pace)
         await self._stack.enter_async_context(self.daemon)
         if ready:

@@ -46,9 +46,10 @@ from hpad.control.planned import Plan, TooEarly
 from hpad.control.reconcile import Reconciler, Ways
 from hpad.control.slots import Slot, Slots
 from hpad.engine import settle
-from hpad.kube import client, config, history
+from hpad.kube import client
+from hpad.kube.auth import kubeconfig
 from hpad.model import snapshot
-from hpad.store import lasting, memory, sqlite
+from hpad.store import configmaps, lasting, memory, sqlite
 from hpad.telemetry import Telemetry
 
 LONG = 500
@@ -149,8 +150,8 @@ async def opened(
         return
     async with contextlib.AsyncExitStack() as stack:
         if where.startswith("http"):
-            api = await stack.enter_async_context(client.Client(config.ClusterConfig(server=where), SystemClock()))
-            shelf: lasting.Shelf = history.ConfigMaps(api, "default", "hpad-history")
+            api = await stack.enter_async_context(client.Client(kubeconfig.ClusterConfig(server=where), SystemClock()))
+            shelf: lasting.Shelf = configmaps.ConfigMaps(api, "default", "hpad-history")
         else:
             shelf = sqlite.Sqlite(Path(where), SystemClock())
         store = lasting.Lasting(Witness(shelf, pulse, trouble), now, Telemetry(), pace)

@@ -21,7 +21,7 @@ from e2e.conftest import AT_LAST
 
 from hpad import app, settings
 from hpad.cli import main
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster
 
 QUEUE = [

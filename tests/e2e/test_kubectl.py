@@ -11,7 +11,7 @@ import yaml
 
 from hpad import app, settings
 from hpad.engine.view import Tunables
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig
 
 pytest_plugins = ("kubectl_fixtures",)
 CALM = timedelta(seconds=1.5)
@@ -209,7 +209,7 @@ async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
     assert "deletionTimestamp" in cluster.get("pods", "web-1")["metadata"]
     impatient = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
     told = settings.Settings(sync_period=CALM, listen=None, tunables=impatient)
-    async with app.App(told, cluster_config=config.ClusterConfig(server=cluster.url)):
+    async with app.App(told, cluster_config=kubeconfig.ClusterConfig(server=cluster.url)):
         async with asyncio.timeout(kubectls.SECONDS):
             while "100%/100%" not in await kubectl("get hpa web"):  # noqa: ASYNC110  # kubectl is the one to say so
                 await asyncio.sleep(0.1)

@@ -16,7 +16,7 @@ from e2e.conftest import World, worlds
 
 from hpad import settings
 from hpad.cli import doctor
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster, tls, users
 from hpad.model.election import Election
 from hpad.model.serving import Serving
@@ -36,7 +36,7 @@ def documents(name: str) -> list[Json]:
 
 
 @contextlib.asynccontextmanager
-async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World, config.ClusterConfig]]:
+async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World, kubeconfig.ClusterConfig]]:
     """A world with those roles, a Deployment with too much to do, its HPA, and the way in for the service account."""
     async with worlds(Cluster(auto_ready=True, authorization=True)) as world:
         for each in manifests:
@@ -50,7 +50,7 @@ async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World
         head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
         world.cluster.apply({**head, "spec": spec})
         file = await world.cluster.kubeconfig(folder / "kubeconfig", OURSELVES)
-        yield world, await asyncio.to_thread(config.load, str(file))
+        yield world, await asyncio.to_thread(kubeconfig.load, str(file))
 
 
 def without(manifests: list[Json], verb: str, resource: str) -> list[Json]:

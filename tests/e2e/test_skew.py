@@ -14,7 +14,7 @@ from e2e.conftest import World, worlds
 from e2e.relay import Relay
 
 from hpad.cli import main
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig as config
 from hpad.lab import cluster as lab
 
 WIDGETS = lab.Resource(

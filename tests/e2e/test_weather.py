@@ -23,7 +23,8 @@ from e2e.relay import Relay
 
 from hpad import settings
 from hpad.clock import SystemClock
-from hpad.kube import config, watch
+from hpad.kube import watch
+from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster
 
 QUICK = watch.Pace(list_timeout=2, shortest=4, longest=6, grace=1, quiet=1.0, first=0.02, last=0.3)

@@ -11,7 +11,7 @@ from e2e.conftest import worlds
 
 from hpad import settings
 from hpad.engine.view import Gates, Tunables
-from hpad.kube import greeting
+from hpad.kube import access
 from hpad.lab.cluster import Cluster, discovery
 
 METRIC = {"name": "depth"}
@@ -115,7 +115,7 @@ async def test_a_server_that_does_not_tell_its_version_keeps_nothing_waiting(zer
     [("v1.37.0", (1, 37)), ("v1.36.4-gke.1", (1, 36)), ("1.37+", (1, 37)), ("", None), ("main", None)],
 )
 def test_versions_as_servers_write_them(text: str, expected: tuple[int, int] | None) -> None:
-    assert greeting.numbers(text) == expected
+    assert access.numbers(text) == expected
 
 
 def test_a_gate_in_any_setting_is_named(tmp_path: Path) -> None:

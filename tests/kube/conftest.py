@@ -11,8 +11,8 @@ from kube.caches import HPA
 from kube.wire import QUICK, Script, SkippingClock, serving
 
 from hpad.kube import client as clients
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache
-from hpad.kube.credentials import ClusterConfig
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig as config
 
 PATH = "/api/v1/pods"
 SECRET = "s3cret-t0ken"

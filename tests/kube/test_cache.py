@@ -9,8 +9,7 @@ from kube.wire import QUICK, failure, hangs, line, resets, says, streams, until
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, watch
-from hpad.kube.cache import Cache
-from hpad.kube.pods import Index, PodCache
+from hpad.kube.cache import Cache, Index, PodCache
 
 
 async def test_changes_are_followed_and_told(script, cache, running):

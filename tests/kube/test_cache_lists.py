@@ -11,8 +11,7 @@ from kube.wire import QUICK, failure, hangs, line, says, streams, until
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, scale
-from hpad.kube.cache import Cache
-from hpad.kube.pods import PodCache
+from hpad.kube.cache import Cache, PodCache
 
 DEPLOYMENT = scale.WATCHED[0]
 

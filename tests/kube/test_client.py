@@ -13,8 +13,8 @@ from kube.wire import Script, failure, hangs, refused, resets, says, serving, st
 import hpad
 from hpad.api.metadata import Key
 from hpad.kube import paths
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
-from hpad.kube.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
 from hpad.kube.limiter import Limiter
 

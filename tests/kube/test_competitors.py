@@ -9,7 +9,7 @@ from control.bench import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.engine.view import SCALE
-from hpad.kube import managed
+from hpad.kube import managed_fields
 from hpad.kube.competitors import Competitors, place
 
 REPLICAS = {"f:spec": {"f:replicas": {}}}
@@ -23,7 +23,7 @@ def owner(*entries: tuple[str, dict[str, Any]]) -> str:
         | {"fieldsType": "FieldsV1", "fieldsV1": owned}
         for day, (manager, owned) in enumerate(entries, 1)
     ]
-    found = managed.owner_of_replicas(json.dumps(fields).encode())
+    found = managed_fields.owner_of_replicas(json.dumps(fields).encode())
     return "" if found is None else found.manager
 
 

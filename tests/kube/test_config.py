@@ -9,7 +9,7 @@ import tempfile
 import pytest
 from kube.kubeconfigs import SECRET, kubeconfig, load, refused, sent
 
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig as config
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -186,5 +186,5 @@ def test_a_pod_without_a_service_account(pod, name):
 
 
 def test_only_a_real_cluster_imports_the_package():
-    program = "import sys, hpad.kube.cluster, hpad.kube.config; sys.exit('kubernetes_asyncio' in sys.modules)"
+    program = "import sys, hpad.kube.cluster, hpad.kube.auth.kubeconfig; sys.exit('kubernetes_asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

@@ -8,8 +8,8 @@ import pytest
 import structlog
 from kube.wire import failure, refused, says
 
+from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
 from hpad.kube.client import Client
-from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
 
 PATH = "/api/v1/namespaces/n/pods/a"
 

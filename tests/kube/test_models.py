@@ -11,7 +11,7 @@ import pytest
 from kubernetes_asyncio import client as generated
 
 from hpad.api import hpa as hpas
-from hpad.kube import codec, correlate, recorder, scale, status
+from hpad.kube import codec, events, scale, status
 
 
 @pytest.fixture
@@ -54,10 +54,10 @@ async def test_a_status(through, recorded, name):
 
 async def test_an_event(through, recorded):
     real = recorded("client_go/create_events_201_FailedGetScale")["request"]["body"]
-    about = correlate.About("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
+    about = events.About("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
     moment = hpas.from_builtins({"metadata": {"creationTimestamp": real["firstTimestamp"]}}).metadata.creation_timestamp
-    event = correlate.Correlator().judge(about, "Warning", "FailedGetScale", "boom", moment).event
-    sent = recorder.created(event, "hpad")
+    event = events.Correlator().judge(about, "Warning", "FailedGetScale", "boom", moment).event
+    sent = events.created(event, "hpad")
     back = through(without_nulls(sent), "CoreV1Event")
     assert set(back) == set(without_nulls(sent))
     assert back["involvedObject"] == sent["involvedObject"]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hpad.api import selector
 from hpad.api.pod import Pod
-from hpad.kube.pods import Index
+from hpad.kube.cache import Index
 
 _LABELS = st.dictionaries(st.sampled_from(["app", "tier", "x"]), st.sampled_from(["a", "b", ""]), max_size=3)
 _PODS = st.lists(

@@ -10,9 +10,9 @@ from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.sample import AdapterError
 from hpad.clock import SystemClock
 from hpad.kube import limiter, scale
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
-from hpad.kube.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"

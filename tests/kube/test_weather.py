@@ -10,9 +10,9 @@ from kube.wire import until
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.kube import watch
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
-from hpad.kube.credentials import ClusterConfig
 from hpad.lab import cluster as lab
 
 QUICK = watch.Pace(page=3, list_timeout=2, shortest=30, longest=30, grace=5, first=0.02, last=0.2)

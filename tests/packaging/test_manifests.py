@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from hpad import __version__, app, settings
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster
 from hpad.lab.cluster.resources import BUILT_IN
 from hpad.manifests import documents as files
@@ -24,7 +24,7 @@ MANIFESTS = (
 )  # fmt: skip
 PODS = ("config/deployment.yaml", "config/sidecar.yaml")
 ACCOUNTS = {"config/deployment.yaml": "config/rbac.yaml", "config/sidecar.yaml": "config/rbac-one-namespace.yaml"}
-NOBODY = config.ClusterConfig(server="http://127.0.0.1:9")
+NOBODY = kubeconfig.ClusterConfig(server="http://127.0.0.1:9")
 
 
 def pod(only: Only, file: str) -> Json:

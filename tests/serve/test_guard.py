@@ -12,8 +12,8 @@ from aiohttp import web
 from serve import windows
 
 from hpad.clock import Clock, SystemClock
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
-from hpad.kube.credentials import ClusterConfig
 from hpad.model.serving import Serving
 from hpad.serve import review
 from hpad.serve.server import ServeError

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
 from hpad.control import histories
-from hpad.kube import competitors, errors, history
+from hpad.kube import competitors, errors
+from hpad.kube.access import Right, allowed
 from hpad.kube.client import Client
-from hpad.kube.review import Right, allowed
 from hpad.settings import Settings
+from hpad.store import configmaps
 
 _AUTOSCALING, _APPS = "autoscaling", "apps"
 _KINDS = ((_APPS, "deployments"), (_APPS, "replicasets"), (_APPS, "statefulsets"), ("", "replicationcontrollers"))
@@ -48,9 +49,9 @@ def needs(told: Settings, home: str, hpas: int = 0) -> list[Need]:
             found.append(Need(Right("delete", group, "leases", namespace=place), NOTE, without))
     if told.store.kind == "cluster" and not told.dry_run:
         place = histories.place(told, home)
-        maps = history.CONFIG_MAPS.plural
+        maps = configmaps.CONFIG_MAPS.plural
         without = "what was recommended before a restart is forgotten by it"
-        written, read = history.objects(told.store.name, hpas)
+        written, read = configmaps.objects(told.store.name, hpas)
         named: tuple[tuple[str, tuple[str, ...]], ...] = (("get", read), ("create", ()), ("update", written))
         found += [Need(Right(verb, "", maps, namespace=place), WARNING, without, names) for verb, names in named]
     if told.serving.review and told.listen is not None:

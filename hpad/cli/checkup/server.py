@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from hpad.cli.checkup.finding import ERROR, OK, WARNING, Finding
-from hpad.kube import errors, greeting, paths
+from hpad.kube import access, errors, paths
 from hpad.kube.client import Client
 from hpad.settings import Settings
 
@@ -19,13 +19,13 @@ async def check(client: Client) -> list[Finding]:
     """One finding of level error if nothing else needs to be tried."""
     server = client.config.server
     try:
-        found = await greeting.greet(client)
+        found = await access.greet(client)
         now = client.clock.now()
         await client.request("GET", paths.HPAS.root)
     except errors.ApiError as error:
         return [Finding("server", ERROR, error.message, _advice(client, error))]
     findings = [Finding("server", OK, f"{server} is Kubernetes {found.version}, as {client.config.source} says")]
-    version = greeting.numbers(found.version)
+    version = access.numbers(found.version)
     if version is not None and version < _OLDEST:
         says = f"Kubernetes {found.version} is older than hpad knows"
         findings.append(Finding("server", WARNING, says, "upgrade the cluster to 1.23 or later"))
@@ -37,7 +37,7 @@ async def check(client: Client) -> list[Finding]:
 async def settled(client: Client, told: Settings) -> Settings:
     """The settings as they are with this server, whose version some defaults follow."""
     try:
-        return told.on_server(greeting.numbers((await greeting.greet(client)).version))
+        return told.on_server(access.numbers((await access.greet(client)).version))
     except errors.ApiError:
         return told
 

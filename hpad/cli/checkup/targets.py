@@ -10,7 +10,8 @@ from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
-from hpad.kube import codec, competitors, errors, managed, paths, scale
+from hpad.kube import codec, competitors, errors, paths, scale
+from hpad.kube import managed_fields as managed
 from hpad.kube.client import Client
 from hpad.kube.competitors import Place
 from hpad.settings import Settings

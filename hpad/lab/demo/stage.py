@@ -15,7 +15,8 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
 from hpad.engine.view import Tunables
 from hpad.kube import client as clients
-from hpad.kube import credentials, errors
+from hpad.kube import errors
+from hpad.kube.auth import credentials
 from hpad.lab.cluster import cluster as clusters
 from hpad.lab.demo.documents import Document
 from hpad.lab.demo.errors import DemoError

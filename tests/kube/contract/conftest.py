@@ -13,7 +13,8 @@ from kube.contract import apiserver
 
 from hpad.clock import SystemClock
 from hpad.kube import client as clients
-from hpad.kube import config, watch
+from hpad.kube import watch
+from hpad.kube.auth import kubeconfig as config
 from hpad.kube.cluster import Cluster
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab

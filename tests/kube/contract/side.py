@@ -13,7 +13,7 @@ from kube.contract import apiserver, metrics_apis
 
 from hpad.clock import SystemClock
 from hpad.kube import client as clients
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig as config
 from hpad.kube.errors import ApiError
 
 Json = dict[str, Any]

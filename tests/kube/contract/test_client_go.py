@@ -12,7 +12,7 @@ import pytest
 from kube.contract import apiserver
 from kube.contract.conftest import Api
 
-from hpad.kube import lease
+from hpad.election import lease
 from hpad.kube.errors import ApiError
 from hpad.model.election import Election
 

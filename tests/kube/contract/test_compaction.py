@@ -18,8 +18,8 @@ from kube.wire import until
 from hpad.clock import SystemClock
 from hpad.kube import client as clients
 from hpad.kube import watch
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cluster import Cluster
-from hpad.kube.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hpad.kube import lease
+from hpad.election import lease
 from hpad.model.election import Election
 
 LEASE = "/apis/coordination.k8s.io/v1/{ns}/leases/hpad"

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from hpad.kube import lease, members
+from hpad.election import lease, members
 from hpad.model.election import Election
 
 LEASES = "/apis/coordination.k8s.io/v1/{ns}/leases"

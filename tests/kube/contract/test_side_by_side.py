@@ -18,7 +18,7 @@ from kube.contract.side import HPAS, Json, Side
 
 from hpad import app, settings
 from hpad.engine.view import Gates, Tunables
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig
 
 CONTROLLER = "kube-controller-manager"
 PERIOD = 5
@@ -255,7 +255,7 @@ def _controller(theirs: Side, folder: Path) -> contextlib.AbstractContextManager
 
 @contextlib.asynccontextmanager
 async def _hpad(ours: Side, told_settings: settings.Settings) -> AsyncIterator[None]:
-    told = await asyncio.to_thread(config.load, str(ours.kubeconfig))
+    told = await asyncio.to_thread(kubeconfig.load, str(ours.kubeconfig))
     wanted = msgspec.structs.replace(told_settings, sync_period=timedelta(seconds=PERIOD), listen=None)
     async with app.App(wanted, cluster_config=told) as daemon:
         async with asyncio.timeout(30):

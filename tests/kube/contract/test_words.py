@@ -14,7 +14,7 @@ from kube.contract.test_refusals import refusal
 
 from hpad.clock import SystemClock
 from hpad.kube import client as clients
-from hpad.kube import config
+from hpad.kube.auth import kubeconfig
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
 
@@ -156,12 +156,12 @@ async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         if (reason := apiserver.missing()) is not None:
             pytest.skip(reason)
         way_in = request.getfixturevalue("real").kubeconfig
-        async with clients.Client(await asyncio.to_thread(config.load, str(way_in)), SystemClock()) as client:
+        async with clients.Client(await asyncio.to_thread(kubeconfig.load, str(way_in)), SystemClock()) as client:
             yield await _with_namespace(client, way_in)
     else:
         async with lab.Cluster(controllers=False, kubelet=False, authorization=True) as embedded:
             way_in = await embedded.kubeconfig(tmp_path / "kubeconfig")
-            async with clients.Client(await asyncio.to_thread(config.load, str(way_in)), SystemClock()) as client:
+            async with clients.Client(await asyncio.to_thread(kubeconfig.load, str(way_in)), SystemClock()) as client:
                 yield await _with_namespace(client, way_in)
 
 

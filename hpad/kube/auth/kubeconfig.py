@@ -22,8 +22,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from hpad.api.text import shown
 from hpad.clock import SystemClock
-from hpad.kube import oidc, plugin
-from hpad.kube.credentials import ClusterConfig, ConfigError, Credentials, Identity
+from hpad.kube.auth import exec_plugin, oidc
+from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
 
 __all__ = ["ClusterConfig", "ConfigError", "load"]
 
@@ -90,7 +90,7 @@ class _Source:
     namespace: str = "default"
     kind: str = ""
     tokens: oidc.Tokens = field(default_factory=oidc.Tokens)
-    granted: plugin.Granted | None = None
+    granted: exec_plugin.Granted | None = None
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def read(self) -> Credentials:
@@ -203,7 +203,7 @@ class _Source:
     def _ask_plugin(self, user: dict[str, Any], cluster: dict[str, Any], folder: Path) -> None:
         """What a plugin gives becomes a plain token or certificate."""
         try:
-            self.granted = plugin.ask(user.pop("exec"), cluster, folder, _PATIENCE_S)
+            self.granted = exec_plugin.ask(user.pop("exec"), cluster, folder, _PATIENCE_S)
         except ConfigError as error:
             raise ConfigError(f"{self._where()}: {error}") from None
         user |= self.granted.as_user()

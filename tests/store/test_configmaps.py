@@ -14,13 +14,13 @@ from kube.wire import SkippingClock
 
 from hpad.api.metadata import Key
 from hpad.kube import client as clients
-from hpad.kube import history
-from hpad.kube.credentials import ClusterConfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.model import rendezvous
+from hpad.store import configmaps
 
 Rows = dict[Key, bytes]
-Shelves = Callable[..., Awaitable[history.ConfigMaps]]
+Shelves = Callable[..., Awaitable[configmaps.ConfigMaps]]
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ async def shelves(cluster: Cluster) -> AsyncIterator[Shelves]:
 
         async def shelf(
             owns: Callable[[Key], bool] = lambda key: True, clock: SkippingClock | None = None
-        ) -> history.ConfigMaps:
+        ) -> configmaps.ConfigMaps:
             client = clients.Client(ClusterConfig(cluster.url), clock or SkippingClock(), timeout=2.0)
-            made = history.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", owns)
+            made = configmaps.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", owns)
             await made.load()
             return made
 
@@ -50,7 +50,7 @@ def rows(count: int, *, first: int = 0, size: int = 30) -> Rows:
     return {Key("shop", f"web-{n}"): random.Random(n).randbytes(size) for n in range(first, first + count)}
 
 
-async def found(shelf: history.ConfigMaps) -> Rows:
+async def found(shelf: configmaps.ConfigMaps) -> Rows:
     rows, trouble = await shelf.load()
     assert trouble is None
     assert len(dict(rows)) == len(rows)
@@ -87,10 +87,10 @@ async def test_what_was_saved_is_there_for_whoever_comes_next(shelves: Shelves) 
 
 async def test_a_save_is_one_write_an_object(cluster: Cluster, shelves: Shelves) -> None:
     one = await shelves()
-    many = rows(2 * history.HPAS + 1)
+    many = rows(2 * configmaps.HPAS + 1)
     assert await one.save(many) == {}
     assert writes(cluster) == 3
-    assert await one.save(dict(list(many.items())[: history.HPAS])) == {}
+    assert await one.save(dict(list(many.items())[: configmaps.HPAS])) == {}
     assert writes(cluster) == 4
     assert await found(await shelves()) == many
     assert [held["metadata"]["name"] for held in cluster.list("configmaps", "hpad")] == [
@@ -120,7 +120,7 @@ async def test_replicas_that_share_the_hpas_have_objects_of_their_own(cluster: C
             cluster.log.clear()
             assert await shelf.save(mine) == {}
             if turn:
-                assert cluster.log.count() <= len(mine) // history.HPAS + 1
+                assert cluster.log.count() <= len(mine) // configmaps.HPAS + 1
                 assert {write.status for write in cluster.log.writes} == {200}
     assert await found(await shelves()) == dict.fromkeys(rows(300), b"2")
     assert len(cluster.list("configmaps", "hpad")) <= 12
@@ -226,11 +226,11 @@ async def test_an_answer_that_is_no_config_map_fails_the_save(cluster: Cluster, 
 async def test_an_object_deleted_behind_our_back_is_made_anew(cluster: Cluster, shelves: Shelves) -> None:
     """And whoever remembers is told that what else was in it is gone."""
     one = await shelves()
-    many = rows(history.HPAS + 3)
+    many = rows(configmaps.HPAS + 3)
     assert await one.save(many) == {}
     assert not one.emptied()
     cluster.delete("configmaps", "history-0", "hpad")
-    last = Key("shop", f"web-{history.HPAS}")
+    last = Key("shop", f"web-{configmaps.HPAS}")
     assert last in await found(await shelves()), "the objects after it are found all the same"
     first = Key("shop", "web-0")
     assert await one.save({first: b"newer"}) == {}
@@ -247,7 +247,7 @@ async def test_an_object_deleted_behind_our_back_is_made_anew(cluster: Cluster, 
         pytest.param(base64.b64encode(zlib.compress(b"x" * 100)[:-5]).decode(), id="cut short"),
         pytest.param(packed([1, [["shop", "web"]]]), id="rows that are too short"),
         pytest.param(packed({"format": 1}), id="of another shape"),
-        pytest.param(base64.b64encode(zlib.compress(b"\0" * (65 * history.MOST_BYTES))).decode(), id="a bomb"),
+        pytest.param(base64.b64encode(zlib.compress(b"\0" * (65 * configmaps.MOST_BYTES))).decode(), id="a bomb"),
     ],
 )
 async def test_a_damaged_value_is_set_aside_for_people(cluster: Cluster, shelves: Shelves, damage: str) -> None:
@@ -262,14 +262,14 @@ async def test_a_damaged_value_is_set_aside_for_people(cluster: Cluster, shelves
 
 async def test_of_a_large_damaged_value_the_beginning_is_kept(cluster: Cluster, shelves: Shelves) -> None:
     """The whole of it and a full value beside it would be more than an object may have."""
-    damage = base64.b64encode(random.Random(1).randbytes(history.MOST_BYTES)).decode()
+    damage = base64.b64encode(random.Random(1).randbytes(configmaps.MOST_BYTES)).decode()
     put(cluster, "history-0", damage)
     one = await shelves()
     assert await one.save(rows(2)) == {}
     kept = value(cluster, "history-0", "damaged")
     assert kept is not None
     assert damage.startswith(kept)
-    assert len(base64.b64decode(kept)) + history.MOST_BYTES < 1 << 20
+    assert len(base64.b64decode(kept)) + configmaps.MOST_BYTES < 1 << 20
 
 
 async def test_a_damaged_record_takes_no_other_with_it(cluster: Cluster, shelves: Shelves) -> None:
@@ -313,8 +313,8 @@ async def test_a_later_version_that_takes_over_while_we_run_is_left_alone(cluste
 async def test_what_finds_no_room_in_its_object_moves(cluster: Cluster, shelves: Shelves) -> None:
     """Records that grow past what an object may hold: none is lost on the way, and no object is too large."""
     one = await shelves()
-    assert await one.save(rows(history.HPAS)) == {}
-    large = rows(history.HPAS, size=history.MOST_BYTES // 20)
+    assert await one.save(rows(configmaps.HPAS)) == {}
+    large = rows(configmaps.HPAS, size=configmaps.MOST_BYTES // 20)
     waiting = dict(large)
     for _ in range(5):
         waiting = {key: large[key] for key in await one.save(waiting)}
@@ -327,11 +327,11 @@ async def test_what_finds_no_room_in_its_object_moves(cluster: Cluster, shelves:
 async def test_records_that_grow_can_push_out_another_which_is_then_saved_anew(shelves: Shelves) -> None:
     one = await shelves()
     (large,) = rows(1, size=200_000).items()
-    crowd = rows(history.HPAS - 1, first=10)
+    crowd = rows(configmaps.HPAS - 1, first=10)
     assert await one.save(dict([large])) == {}
     assert await one.save(crowd) == {}
     assert {one.group(key) for key in crowd} == {one.group(large[0])}
-    crowd = rows(history.HPAS - 1, first=10, size=9000)
+    crowd = rows(configmaps.HPAS - 1, first=10, size=9000)
     assert await one.save(crowd) == {}
     assert one.emptied()
     assert await one.save({**crowd, large[0]: large[1]}) == {}

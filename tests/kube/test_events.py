@@ -12,7 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import ObjectMeta
 from hpad.engine.conditions import Event
 from hpad.kube.cluster import Cluster
-from hpad.kube.recorder import Recorder
+from hpad.kube.events import Recorder
 
 PATH = "/api/v1/namespaces/fix/events"
 WEB = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="u-1", resource_version="779"))

@@ -4,7 +4,7 @@ import tracemalloc
 import uuid
 from datetime import UTC, datetime, timedelta
 
-from hpad.kube.correlate import COMBINED, About, Correlator
+from hpad.kube.events import COMBINED, About, Correlator
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WEB = About("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "7")

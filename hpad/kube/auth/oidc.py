@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from hpad.api.text import shown
-from hpad.kube.credentials import ConfigError
+from hpad.kube.auth.credentials import ConfigError
 
 T = TypeVar("T")
 _LEAST = timedelta(seconds=90)  # what a token has to be good for still

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api.text import shown
-from hpad.kube.credentials import ConfigError
+from hpad.kube.auth.credentials import ConfigError
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXTENSION = "client.authentication.k8s.io/exec"

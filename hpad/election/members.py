@@ -24,10 +24,11 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import Moment
-from hpad.kube import errors, lease
+from hpad.election import lease
+from hpad.election.lease import Object
+from hpad.kube import errors
 from hpad.kube.client import Client
-from hpad.kube.lease import Object
-from hpad.kube.recorder import Recorder
+from hpad.kube.events import Recorder
 from hpad.model.election import Election
 
 LABEL: Final = "hpad.io/member-of"

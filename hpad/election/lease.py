@@ -23,9 +23,9 @@ from hpad.api import duration
 from hpad.api.metadata import Key
 from hpad.clock import Moment
 from hpad.engine.conditions import NORMAL, Event
-from hpad.kube import correlate, errors, paths
+from hpad.kube import errors, events, paths
 from hpad.kube.client import Client
-from hpad.kube.recorder import Recorder
+from hpad.kube.events import Recorder
 from hpad.model.election import Election
 
 LEASES = paths.Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -136,7 +136,7 @@ def announce(recorder: Recorder | None, lease: Object | None, message: str) -> N
     if recorder is None or lease is None:
         return
     meta = lease["metadata"]
-    about = correlate.About(
+    about = events.About(
         LEASES.kind,
         str(meta.get("namespace", "")),
         str(meta.get("name", "")),

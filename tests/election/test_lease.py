@@ -10,9 +10,10 @@ import pytest
 import virtual
 from kube.wire import Script, SkippingClock, failure, says
 
+from hpad.election import lease, members
 from hpad.kube import client as clients
-from hpad.kube import errors, lease, members
-from hpad.kube.credentials import ClusterConfig
+from hpad.kube import errors
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.model.election import Election, problems
 
