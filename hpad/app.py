@@ -11,9 +11,11 @@ import structlog
 
 from hpad import __version__, assembly, parts
 from hpad.clock import Clock, SystemClock
-from hpad.control import agreement, histories, leader, shards
-from hpad.control.controller import Controller
-from hpad.control.world import HpaSource
+from hpad.control import histories
+from hpad.controller.cluster import HpaSource
+from hpad.controller.controller import Controller
+from hpad.election import coordinator, shards
+from hpad.election import leader as leader_module
 from hpad.kube import access, cluster, watch
 from hpad.kube.auth import credentials
 from hpad.kube.auth import kubeconfig as config
@@ -70,7 +72,7 @@ class App:
         self.hpas: HpaSource
         self.controller: Controller
         self.server: server.Server | None = None
-        self.agreement: agreement.Agreement | None = None
+        self.agreement: coordinator.Agreement | None = None
         self._made: assembly.Assembly
         self._version: tuple[int, int] | None = None
         self._versions: access.Follower
@@ -184,7 +186,7 @@ class App:
         return page.Mode(doing=self._doing(), facts=facts, dry_run=self.settings.dry_run)
 
     @property
-    def leader(self) -> leader.Leader | shards.Shards | None:
+    def leader(self) -> leader_module.Leader | shards.Shards | None:
         """Who knows what is ours, where there may be several hpads."""
         return self.agreement.owner if self.agreement is not None else None
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from hpad import __version__, pressure
 from hpad.adapter import AdapterError, Query
 from hpad.clock import Clock
-from hpad.control import agreement, histories, ownership
-from hpad.control.claims import Claims
-from hpad.control.controller import Controller
-from hpad.control.handover import Handover
-from hpad.control.reconcile import Reconciler, Ways
-from hpad.control.world import HpaSource
-from hpad.election import lease
+from hpad.control import histories
+from hpad.controller.cluster import HpaSource
+from hpad.controller.controller import Controller
+from hpad.controller.handoff import Handover
+from hpad.controller.overlap import Claims
+from hpad.controller.reconcile import Reconciler, Ways
+from hpad.election import coordinator, lease, owner
 from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, limiter, watch
 from hpad.kube.auth import kubeconfig
@@ -115,22 +115,22 @@ class Assembly:
         made.subscribe(self.cluster.let_go)
         return made
 
-    def _build_agreement(self) -> agreement.Agreement | None:
+    def _build_agreement(self) -> coordinator.Agreement | None:
         """A dry run takes no part."""
         election = self._settings.election
         if not election.enabled or self._settings.dry_run:
             return None
         agent, observe = f"hpad/{__version__}/leader-election", self._telemetry.requested_aside
         api = client.Client(self._cluster_config, self._clock, user_agent=agent, observe=observe)
-        return agreement.Agreement(api, election, self._telemetry, self._clock, identity=self._identity)
+        return coordinator.Agreement(api, election, self._telemetry, self._clock, identity=self._identity)
 
     def _build_store(self) -> memory.Store:
-        keeps = self.agreement.keeps if self.agreement is not None else ownership.EVERYTHING.owns
+        keeps = self.agreement.keeps if self.agreement is not None else owner.EVERYTHING.owns
         namespace = self._cluster_config.namespace
         return histories.build(self._settings, namespace, self.api, self._telemetry, self._clock, keeps)
 
-    def _owner(self) -> ownership.Owner:
-        return self.agreement.owner if self.agreement is not None else ownership.EVERYTHING
+    def _owner(self) -> owner.Owner:
+        return self.agreement.owner if self.agreement is not None else owner.EVERYTHING
 
     def _build_reconciler(self) -> Reconciler:
         return Reconciler(

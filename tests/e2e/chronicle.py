@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hpad.api.metadata import Key
+from hpad.election import shards
 from hpad.election.members import LABEL, ROSTER
 from hpad.lab.cluster import Cluster
-from hpad.model import rendezvous
 
 LEASE, DEADLINE = 8, 6.0
 """Seconds: the lease duration and the renew deadline of the members."""
@@ -116,7 +116,7 @@ def who_may(chronicle: Chronicle, action: Action) -> str | None:
     age = (action.at - tenure.at).total_seconds()
     if age > DEADLINE + IN_FLIGHT:
         return f"its Lease was renewed {age:.2f} s before"
-    if rendezvous.first(action.key, tenure.roster) != action.author:
+    if shards.first(action.key, tenure.roster) != action.author:
         return "its roster gives the HPA to somebody else"
     return None
 
@@ -126,7 +126,7 @@ def who_had_it(chronicle: Chronicle, before: Action, after: Action) -> str | Non
     have given its Lease up, or not have renewed it for a whole lease duration."""
     tenures = list(chronicle.between(before.author, before.at, after.at))
     for tenure in tenures:
-        if not tenure.held or rendezvous.first(before.key, tenure.roster) != before.author:
+        if not tenure.held or shards.first(before.key, tenure.roster) != before.author:
             return None
     moments = [*(tenure.at for tenure in tenures), after.at]
     longest = max((later - earlier).total_seconds() for earlier, later in itertools.pairwise(moments))

@@ -40,11 +40,11 @@ from e2e.crash_world import Pulse, StepClock, StoreClock, Witness, World
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
-from hpad.control import jumps
-from hpad.control.claims import Claims
-from hpad.control.planned import Plan, TooEarly
-from hpad.control.reconcile import Reconciler, Ways
-from hpad.control.slots import Slot, Slots
+from hpad.controller import recovery
+from hpad.controller.overlap import Claims
+from hpad.controller.reconcile import Reconciler, Ways
+from hpad.controller.schedule import Plan, TooEarly
+from hpad.controller.workers import Slot, Slots
 from hpad.engine import settle
 from hpad.kube import client
 from hpad.kube.auth import kubeconfig
@@ -283,7 +283,7 @@ def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -
 def main(
     timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, ways: frozenset[str], kind: str
 ) -> int:
-    jumps.caught_up = lambda memory, now: memory  # the two clocks here have nothing to do with each other
+    recovery.caught_up = lambda memory, now: memory  # the two clocks here have nothing to do with each other
     lazy, between = "lazy" in ways, "between" in ways
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     plan, dice, deaths = steps(timeline), random.Random(seed), 0

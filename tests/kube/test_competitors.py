@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import virtual
-from control.bench import hpa
+from controller.bench import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.engine.view import SCALE

@@ -13,10 +13,10 @@ import pytest
 from kube.wire import SkippingClock
 
 from hpad.api.metadata import Key
+from hpad.election import shards
 from hpad.kube import client as clients
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.model import rendezvous
 from hpad.store import configmaps
 
 Rows = dict[Key, bytes]
@@ -107,7 +107,7 @@ def whose(keys: set[Key]) -> Callable[[Key], bool]:
 
 def share(me: str, *others: str) -> Callable[[Key], bool]:
     """The owner of a member's share."""
-    return lambda key: rendezvous.first(key, (me, *others)) == me
+    return lambda key: shards.first(key, (me, *others)) == me
 
 
 async def test_replicas_that_share_the_hpas_have_objects_of_their_own(cluster: Cluster, shelves: Shelves) -> None:

@@ -1,0 +1,1 @@
+"""The controller: when each HPA is due, and what one reconcile does."""

@@ -1,0 +1,384 @@
+"""The heartbeat: takes keys from the queue, has them reconciled, and plans each one's next turn.
+
+Reconciles that took too long, told together: under overload there may be thousands of them in a period.
+"""
+
+import asyncio
+import contextlib
+import functools
+import traceback
+from collections.abc import Collection, Mapping
+from enum import Enum, auto
+from typing import Any, Final
+
+import structlog
+
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.clock import Clock
+from hpad.controller.cluster import HpaSource
+from hpad.controller.reconcile import Reconciler
+from hpad.controller.schedule import Observer, Plan, TooEarly
+from hpad.controller.workers import Slot, Slots
+from hpad.controller.workqueue import DelayingQueue, ShutDown
+from hpad.election.owner import EVERYTHING, Edited, NotOurs, Owner
+from hpad.kube import limiter
+from hpad.logs.episode import Episodes
+from hpad.sources import limits
+from hpad.telemetry import Telemetry
+
+NAMED: Final = 5
+
+
+class Overdue:
+    """One line of the log for all that are noted within a period of the first; `log` is whose line it is."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._count = 0
+        self._some: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, key: Key, period: float) -> None:
+        """The HPA's reconcile was given up; said within `period` seconds."""
+        self._count += 1
+        if len(self._some) < NAMED:
+            self._some.append(str(key))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(period, self.tell)
+
+    def tell(self) -> None:
+        """Say now what has been noted, if anything has."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        count, some = self._count, self._some
+        self._count, self._some, self._timer = 0, [], None
+        self._log.error("reconciles took too long and were given up", reconciles=count, some=some)
+
+
+_DEADLINE = 0.95
+"""The part of the period that one reconcile may last, so that it can never make the next one late."""
+_DRAIN = _DEADLINE - limits.PATIENCE
+"""The part of the period in which those who wait for metrics at a time can be finished, once those have come: what the
+patience for metrics leaves of `_DEADLINE`."""
+_NOTHING = 1e-6
+"""Seconds in which no timer can be set: a sum of times is not exact."""
+_LEFT_OUT = 3
+"""While load is shed, an HPA that was not scaled up the last time has one turn in so many periods and one more."""
+
+
+class Ending(Enum):
+    """How a turn ended."""
+
+    DONE = auto()
+    SCALED = auto()
+    LATE = auto()
+    BUG = auto()
+    GONE = auto()
+    CUT = auto()
+    RESTS = auto()
+    NOT_OURS = auto()
+    EDITED = auto()
+
+
+class Controller:
+    """Reconciles every HPA of a source each `period` (seconds), `workers` of them at a time (see `slots`).
+
+    `start` once the source has synced; `stop` waits for the reconciles under way. HPAs that `owner` does not own keep
+    their turns, but nothing is decided in them.
+    """
+
+    def __init__(
+        self,
+        source: HpaSource,
+        reconciler: Reconciler,
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        period: float,
+        workers: int,
+        owner: Owner = EVERYTHING,
+    ) -> None:
+        self._source = source
+        self._reconciler = reconciler
+        self._telemetry = telemetry
+        self._clock = clock
+        self._period = period
+        self._workers = workers
+        self._slots = Slots(workers, clock, period * _DRAIN)
+        self._owner = owner
+        self._ours: set[Key] = set()
+        self._rests: dict[Key, float] = {}
+        self._rising: set[Key] = set()
+        """Those that were scaled up the last time. When there is more to do than can be done they go first: capacity
+        that comes late costs more than capacity that leaves late."""
+        self._queue = DelayingQueue(clock, telemetry.queue, hurried=self._rising.__contains__, patience=period)
+        self._observer = Observer(source, self._queue, clock, period, self._forget)
+        self._sheds = False
+        self._dispatcher: asyncio.Task[None] | None = None
+        self._turns: dict[Key, asyncio.Task[Ending]] = {}
+        self._log = structlog.get_logger("hpad.controller")
+        self._overdue = Overdue(self._log)
+        failed, well = "bug: the reconcile failed in a way nobody expected", "the reconcile fails no more"
+        self._bugs = Episodes(self._log, clock, failed, well, level="exception")
+        telemetry.before_scrape(self._refresh_series)
+
+    def start(self) -> None:
+        """Begin with all HPAs of the source.
+
+        Those that share pods compete from the first turn on, as they did before a restart.
+        """
+        for hpa in self._source.values():
+            self._reconciler.overlap.register(hpa)
+        self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
+        self._observer.start(at_once=self._workers)
+        self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was made anew
+
+    async def beats(self) -> None:
+        """Wait until it stops. Raises what a bug in the heartbeat itself raised: nothing would be reconciled any more,
+        in a daemon that looks alive.
+        """
+        dispatcher = self._dispatcher
+        if dispatcher is not None:
+            await asyncio.wait([dispatcher])
+            if not dispatcher.cancelled():
+                dispatcher.result()
+
+    def retune(self, *, period: float, workers: int) -> None:
+        """Another period and another number of workers from now on; those at work finish as they began."""
+        if workers != self._workers:
+            self._workers = workers
+            self._slots = Slots(workers, self._clock, period * _DRAIN)
+        if period != self._period:
+            self._period = self._queue.patience = period
+            self._slots.patience = period * _DRAIN
+            self._observer.retune(period)
+
+    def shed(self, sheds: bool) -> None:
+        """Do less from now on, or (False) all there is to do again.
+
+        Whoever was scaled up the last time, is new or has changed is not kept waiting; all others leave out turns.
+        """
+        self._sheds = sheds
+        if not sheds:
+            self._observer.reschedule()
+
+    async def stop(self, seconds: float) -> None:
+        """Take nothing new on, and give what is under way that many seconds to end before it is cancelled."""
+        self._queue.shutdown()
+        if self._dispatcher is None:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._queue.drained()
+        except TimeoutError:
+            self._log.warning("reconciles under way were cut short", hpas=len(self._turns))
+        tasks = (self._dispatcher, *self._turns.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._dispatcher = None
+        self._overdue.tell()
+
+    @property
+    def period(self) -> float:
+        return self._period
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    @property
+    def ours(self) -> int:
+        """How many HPAs of the source the owner owns at this moment."""
+        return sum(self._owner.owns(hpa.metadata.key) for hpa in self._source.values())
+
+    def reconsider(self) -> tuple[set[Key], set[Key]]:
+        """What `owner` owns has changed: cut short what is not ours any more. The HPAs that have become ours, and those
+        that are not any more: the former have their next turns when they would have had them anyway (see `hasten`)."""
+        if self._dispatcher is None:
+            return set(), set()
+        for key, turn in self._turns.items():
+            if not self._owner.owns(key):
+                turn.cancel()
+        ours = {hpa.metadata.key for hpa in self._source.values() if self._owner.owns(hpa.metadata.key)}
+        gained, lost = ours - self._ours, self._ours - ours
+        self._ours = ours
+        for key in gained:  # their targets may have other selectors by now
+            self._take_over(key)
+        for key in lost:
+            self._rests.pop(key, None)
+            self._rising.discard(key)
+            self._telemetry.forget(key)
+        return gained, lost
+
+    def rest(self, waits: Mapping[Key, float]) -> None:
+        """Have no turns for so many seconds, whatever happens; one that comes up is made up for afterwards."""
+        now = self._clock.monotonic()
+        self._rests.update({key: now + seconds for key, seconds in waits.items() if key in self._ours})
+
+    def prolong(self, key: Key, seconds: float) -> None:
+        """Let one that rests do so for that many seconds from now on, if not for longer anyway."""
+        if key in self._rests:
+            self._rests[key] = max(self._rests[key], self._clock.monotonic() + seconds)
+
+    def hasten(self, waits: Mapping[Key, float]) -> None:
+        """Have turns after so many seconds, where they would not come earlier anyway."""
+        for key, seconds in waits.items():
+            if self._source.get(key) is not None:
+                self._queue.add_after(key, seconds)
+
+    async def ended(self, keys: Collection[Key], seconds: float) -> None:
+        """Wait until no turn of these HPAs is under way, for that many seconds at most."""
+        turns = [self._turns[key] for key in keys if key in self._turns]
+        if turns:
+            await asyncio.wait(turns, timeout=seconds)
+
+    async def _dispatch(self) -> None:
+        """Hand each key, when its turn comes and a slot is free, to a task of its own.
+
+        No slot is held while there is nothing to do: those who come back from waiting for metrics need it.
+        """
+        while True:
+            slot = Slot(self._slots)
+            try:
+                await self._queue.filled()
+                await slot.take()
+                if not len(self._queue):  # whose turn it was is gone
+                    slot.give()
+                    continue
+                key = await self._queue.get()
+            except ShutDown:
+                return
+            turn = asyncio.create_task(self._work(key, slot), name=f"reconcile {key}")
+            self._turns[key] = turn
+            turn.add_done_callback(functools.partial(self._over, key, slot))
+
+    async def _work(self, key: Key, slot: Slot) -> Ending:
+        limiter.begin()
+        try:
+            return await self._turn(key, slot)
+        except NotOurs:
+            return Ending.NOT_OURS
+        except Edited:
+            return Ending.EDITED
+        except Exception as error:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
+            self._report_bug(key, error)
+            return Ending.BUG
+
+    def _over(self, key: Key, slot: Slot, turn: asyncio.Task[Ending]) -> None:
+        """After every turn, even one that was cancelled before it began."""
+        del self._turns[key]
+        slot.give()
+        ending = Ending.CUT if turn.cancelled() else turn.result()
+        try:
+            self._plan(key, ending)
+            if ending in {Ending.DONE, Ending.SCALED}:
+                self._bugs.over(of=key, hpa=str(key))
+        except Exception as error:  # noqa: BLE001  # nobody else would give this HPA another turn
+            self._report_bug(key, error)
+            self._queue.add_after(key, self._period)
+        self._queue.done(key)
+
+    async def _turn(self, key: Key, slot: Slot) -> Ending:
+        """Reconcile the key's HPA, within the deadline."""
+        hpa = self._source.get(key)
+        if hpa is None:
+            return Ending.GONE
+        if not self._owner.owns(key):
+            self._reconciler.overlap.refresh(hpa)
+            return Ending.NOT_OURS
+        self._ours.add(key)
+        if self._rest_of(key) > _NOTHING:
+            return Ending.RESTS
+        last = await self._reconciler.last(key)  # what has to be read first may take a while
+        if last is not None and not self._observer.rhythm.knows(key):
+            self._observer.rhythm.go_on(key, last)
+        late, moment = self._observer.lateness(key), self._observer.moment(key)
+        if late is not None:
+            self._telemetry.late(late)
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._period * _DEADLINE):
+                current = functools.partial(self._source.get, key)
+                plan = Plan(self._observer.next(key), self._period)
+                settlement = await self._reconciler.reconcile(hpa, slot, moment, current, plan)
+        except TooEarly as early:
+            self._log.warning("a turn out of the plan waits: the state cannot be saved", hpa=str(key))
+            self._rests[key] = self._clock.monotonic() + early.seconds
+            return Ending.RESTS
+        except TimeoutError:
+            self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
+            self._overdue.note(key, self._period)
+            return Ending.LATE
+        (self._rising.add if settlement.action == "scale_up" else self._rising.discard)(key)
+        return Ending.SCALED if settlement.rescaled else Ending.DONE
+
+    def _rest_of(self, key: Key) -> float:
+        """Seconds that the key has to rest yet; 0 or next to it: none."""
+        left = self._rests.get(key, 0.0) - self._clock.monotonic()
+        if left <= _NOTHING:
+            self._rests.pop(key, None)
+        return left
+
+    def _report_bug(self, key: Key, error: Exception) -> None:
+        """In an `except` block: a bug with another place or kind of exception is another cause."""
+        self._telemetry.bug()
+        self._telemetry.reconciled("none", "internal", 0.0)
+        with contextlib.suppress(Exception):  # standard error may be the thing that fails
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            cause = (type(error).__name__, frame.f_code.co_filename, line)
+            self._bugs.struck(of=key, cause=cause, hpa=str(key))
+
+    def _plan(self, key: Key, ending: Ending) -> None:
+        """The one place that decides when a key has its next turn.
+
+        An error brings it no earlier: the HPA controller has a fixed period, and the next turn is its retry. An HPA
+        that was edited during its turn has another at once, since nothing was written for it.
+        """
+        if ending is Ending.GONE or self._source.get(key) is None:
+            self._forget(key)
+        elif ending is Ending.RESTS:
+            self._queue.add_after(key, self._rest_of(key))
+        else:
+            leave_out = _LEFT_OUT if self._sheds and key not in self._rising else 0
+            self._observer.schedule(key, leave_out, scaled=ending is Ending.SCALED)
+            if leave_out:
+                self._telemetry.put_off(leave_out)
+            if ending is Ending.EDITED:
+                self._queue.add(key)
+
+    def _register(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        if new is not None and (old is None or _target(old) != _target(new)):
+            self._reconciler.overlap.register(new)
+
+    def _take_over(self, key: Key) -> None:
+        hpa = self._source.get(key)
+        if hpa is not None:
+            self._reconciler.overlap.register(hpa)
+
+    def _forget(self, key: Key) -> None:
+        """Leave nothing of an HPA that is gone; called again after a reconcile that was under way at that moment.
+
+        That one is cut short: whoever deletes an HPA may scale by hand next, and must not be overruled.
+        """
+        turn = self._turns.get(key)
+        if turn is not None:
+            turn.cancel()
+        self._rising.discard(key)
+        self._ours.discard(key)
+        self._rests.pop(key, None)
+        self._bugs.forget(key)
+        self._observer.forget(key)
+        self._reconciler.forget(key)
+
+    def _refresh_series(self) -> None:
+        self._telemetry.hpas(sum(1 for _ in self._source.values()))
+        self._telemetry.owned(self.ours)
+        self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
+        self._telemetry.queue.longest.set(self._queue.longest_running_seconds())
+
+
+def _target(hpa: HorizontalPodAutoscaler) -> tuple[str, CrossVersionObjectReference]:
+    return hpa.metadata.uid, hpa.spec.scale_target_ref

@@ -1,0 +1,121 @@
+"""What happens when HPAs change hands: turns are cut, histories saved and read, and those that waited go first.
+
+Between two hpads' turns for one HPA there is a rest, by whatever its first turn here may be called for: a request that
+the one sent may be on its way still when the other begins. It counts from the last turn, which the history tells, so
+that much of it has often passed already. An HPA that nothing is known of is new, and has none.
+
+And no first turn begins within a lease duration after a status that was seen to change, which is the end of what a
+turn writes: that holds even where the other one was slow, or what it remembered could not be saved.
+"""
+
+import asyncio
+import math
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.clock import Clock
+from hpad.controller.cluster import HpaSource
+from hpad.controller.controller import Controller
+from hpad.store.memory import Store
+from hpad.telemetry import Telemetry
+
+SPREAD: Final = 0.25
+"""The part of the period over which HPAs have their first turns here that come late already."""
+_PATIENCE: Final = 1.0
+"""Seconds for turns that were cut short to end."""
+
+
+class Handover:
+    """`changed` is to be called whenever other HPAs are ours than before, and `hand_over` awaited before others may
+    have those that are not any more. `rest` (after the beginning of a turn) and `lease` (after what is seen of its end)
+    are in seconds.
+    """
+
+    def __init__(
+        self,
+        source: HpaSource,
+        controller: Controller,
+        store: Store,
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        rest: float = 0.0,
+        lease: float = 0.0,
+    ) -> None:
+        self._controller = controller
+        self._store = store
+        self._telemetry = telemetry
+        self._clock = clock
+        self._rest = rest
+        self._lease = lease
+        self._written: dict[Key, float] = {}
+        self._lost: set[Key] = set()
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger("hpad.shards")
+        if lease:
+            source.subscribe(self._observe)
+
+    def retune(self, rest: float) -> None:
+        """Another rest from now on; those that rest already do so as they began."""
+        self._rest = rest
+
+    def changed(self) -> None:
+        """Cut short what is not ours any more. What is has its turn soon: when its history has been read anew."""
+        gained, lost = self._controller.reconsider()
+        self._lost = (self._lost | lost) - gained
+        if not gained and not lost:
+            return
+        self._telemetry.handed_over(len(gained), len(lost))
+        self._log.info("HPAs have changed hands", gained=len(gained), lost=len(lost))
+        if gained:
+            self._store.refresh(gained)
+            self._controller.rest(dict.fromkeys(gained, self._rest))  # until it is known how long
+            task = asyncio.create_task(self._begin(gained), name="first turns")
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    async def hand_over(self) -> None:
+        """Wait until nothing is under way for HPAs that are not ours any more, and what was remembered of them is saved
+        (or cannot be); seconds at most."""
+        lost, self._lost = self._lost, set()
+        await self._controller.ended(lost, _PATIENCE)
+        self._store.seal(lost)
+        await self._store.flush(lost)
+
+    def stop(self) -> None:
+        for task in self._beginning:
+            task.cancel()
+
+    async def _begin(self, gained: Collection[Key]) -> None:
+        """Each a period after its last turn, wherever that was; those for which that has passed one after the other,
+        who waits for longest first."""
+        for key in gained:
+            await self._store.recall(key)
+        now, period = self._clock.now(), self._controller.period
+        self._controller.rest({key: max(self._left(key, now, self._rest), self._fresh(key)) for key in gained})
+        due = {key: self._left(key, now, period) for key in gained}
+        late = sorted((key for key in due if due[key] <= 0), key=lambda key: (due[key], key))
+        pause = period * SPREAD / len(late) if len(late) > self._controller.workers else 0.0
+        self._controller.hasten({**due, **{key: number * pause for number, key in enumerate(late)}})
+
+    def _observe(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        if new is None:
+            self._written.pop(key, None)
+        elif old is not None and old.status != new.status:
+            self._written[key] = self._clock.monotonic()
+            self._controller.prolong(key, self._lease)
+
+    def _fresh(self, key: Key) -> float:
+        """How much is left of the lease duration after its status was seen to change."""
+        return self._written.get(key, -math.inf) + self._lease - self._clock.monotonic()
+
+    def _left(self, key: Key, now: datetime, seconds: float) -> float:
+        """How much is left of the seconds after its last turn, negative where they have passed; never more than all of
+        them, whoever's clock the time was taken from."""
+        at = self._store.get(key).at
+        return -math.inf if at is None else min((at - now).total_seconds() + seconds, seconds)

@@ -1,0 +1,474 @@
+"""One reconcile of one HPA: look, examine, gather, decide, act, settle, publish."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+import msgspec
+import structlog
+
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, Asker, Query, Sample
+from hpad.clock import Clock, Moment
+from hpad.controller import cluster, recovery, report, schedule
+from hpad.controller.cluster import Metrics, World
+from hpad.controller.overlap import Claims, Overlap, selected
+from hpad.controller.workers import Slot
+from hpad.election import owner as ownership
+from hpad.engine import conditions, decide, examine, fallback_policy, settle
+from hpad.engine.view import DRY_RUN, Tunables, View, Withheld
+from hpad.kube import errors
+from hpad.logs.episode import Episode
+from hpad.store import scenario
+from hpad.store.memory import NOTHING, Begun, Last, Memory, Store
+from hpad.store.validity import Validity
+from hpad.telemetry import Telemetry
+
+_OUTDATED = 2
+"""So many turns in succession may end without a decision since the HPA's labels or its target changed."""
+
+Queries = Sequence[Query | AdapterError]
+Answers = Sequence[Sample | AdapterError]
+
+
+class Journal(Protocol):
+    """Where reconciles are recorded; must not wait."""
+
+    def note(self, done: scenario.Reconciled) -> None: ...
+    def forget(self, key: Key) -> None: ...
+
+
+class Ways(msgspec.Struct, frozen=True, kw_only=True):
+    """How reconciles are done. `owned`: the HPAs are objects of the API server, so that their status goes there.
+
+    `patience` is how many seconds the metrics of one HPA may take; `dry_run`: decide, but write nothing anywhere.
+    `yields`: leave a target alone that an HPA of the API server scales which is not hpad's.
+    `gap`: after so long without a reconcile, what was remembered before a restart is not the whole story any more,
+    even where no turn is missing from it.
+    """
+
+    tunables: Tunables
+    patience: float
+    owned: bool = True
+    dry_run: bool = False
+    yields: bool = True
+    gap: timedelta = timedelta(minutes=1)
+
+
+class _Turn(NamedTuple):
+    """What one reconcile goes by.
+
+    `owed` is an earlier rescale that no status tells of yet: `view.hpa` tells of it, and its status is to be written.
+    `moment` is that of `view.now`.
+    """
+
+    view: View
+    permit: ownership.Permit
+    owed: Begun | None
+    moment: Moment
+    timing: schedule.Timing
+
+    @property
+    def validity(self) -> Validity:
+        """That of the memory which the reconcile leaves."""
+        return schedule.valid(self.moment, self.timing.plan)
+
+    def at(self, moment: Moment) -> "_Turn":
+        """The same, decided at that moment."""
+        if moment == self.moment:
+            return self
+        return self._replace(view=msgspec.structs.replace(self.view, now=moment.wall), moment=moment)
+
+
+class _Asked(NamedTuple):
+    """What the metric sources were asked, for whom, and what they answered after so many seconds."""
+
+    asker: Asker
+    queries: Queries
+    answers: Answers
+    seconds: float
+
+
+_Done = tuple[_Turn, _Asked, decide.Decision, settle.Outcome | None]
+
+
+class Reconciler:
+    """Holds what every reconcile needs. Remembers nothing itself: the store and the claims do."""
+
+    def __init__(
+        self,
+        *,
+        ways: Ways,
+        clock: Clock,
+        world: World,
+        metrics: Metrics,
+        store: Store,
+        claims: Claims,
+        telemetry: Telemetry,
+        journal: Journal | None = None,
+        owner: ownership.Owner = ownership.EVERYTHING,
+        fallbacks: fallback_policy.Fallbacks | None = None,
+    ) -> None:
+        self._ways = ways
+        self._clock = clock
+        self._world = world
+        self._metrics = metrics
+        self._store = store
+        self.overlap = Overlap(world, claims)
+        self._telemetry = telemetry
+        self._journal = journal
+        self._owner = owner
+        self._fallbacks = fallbacks
+        self._competing = report.Competing(world, telemetry)
+        self._zero_reported: set[Key] = set()
+        self._outdated: dict[Key, int] = {}
+        self._log = structlog.get_logger("hpad.reconcile")
+        self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
+
+    def retune(self, ways: Ways, fallbacks: fallback_policy.Fallbacks | None) -> None:
+        """Do it in other ways from the next reconcile on."""
+        self._ways = ways
+        self._fallbacks = fallbacks
+
+    async def reconcile(
+        self,
+        listed: HorizontalPodAutoscaler,
+        slot: Slot,
+        moment: Moment | None = None,
+        current: ownership.Current | None = None,
+        plan: schedule.Plan | None = None,
+    ) -> settle.Settlement:
+        """Bring the HPA's target to where it should be, and say so in status, events, log and series.
+
+        The slot is lent out while metrics or the store are waited for.
+        `moment` is the planned one of the turn, None: it is out of the plan. `planned` says which moment it counts as.
+        `current` is asked before each write whether the HPA is still what was decided on, at first `listed`; None: it
+        is. If it was edited it is decided again, with the answers that are there as far as they fit.
+        Without a `plan` what is remembered is never taken as whole after a restart.
+        Returns what came out; what the cluster refuses is part of that. Raises planned.TooEarly before anything is
+        done. Raises, instead of writing, ownership.NotOurs for an HPA that is not the owner's (any more), and
+        ownership.Edited for one that has been deleted or made anew since, or edited so that its metrics are to be read
+        again: another turn decides. Anything else raised is a bug (or a cancellation).
+        """
+        began = self._clock.monotonic()
+        timing = schedule.Timing.of(moment, plan, self._clock)
+        await schedule.announce(self._store, listed.metadata.key, slot, timing.moment)
+        permit = ownership.Permit(self._owner, listed, current)
+        turn = await self._look(listed, slot, timing, permit, timing.moment)
+        asked = await self._ask(turn.view, self._examine(turn.view), slot)
+        turn, asked, decision, outcome = await self._decide(turn, asked, slot)
+        view = turn.view
+        settlement = settle.settle(view, decision, outcome)
+        if self._journal is not None:
+            done = scenario.Reconciled(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
+            self._journal.note(done)
+        await self._publish(turn, decision, outcome, settlement)
+        self._count(view, settlement, asked.seconds, self._clock.monotonic() - began)
+        return settlement
+
+    def forget(self, key: Key) -> None:
+        """The HPA is gone: so are its history, its selector and its series."""
+        self._store.forget(key)
+        self.overlap.release(key)
+        self._telemetry.forget(key)
+        self._competing.forget(key)
+        self._unwritten.over(of=key)
+        self._zero_reported.discard(key)
+        self._outdated.pop(key, None)
+        if self._journal is not None:
+            self._journal.forget(key)
+
+    async def last(self, key: Key) -> Moment | None:
+        """The moment of the HPA's last turn; None where there was none in this boot of the machine."""
+        return await schedule.last(self._store, key, self._clock)
+
+    async def _look(
+        self,
+        listed: HorizontalPodAutoscaler,
+        slot: Slot,
+        timing: schedule.Timing,
+        permit: ownership.Permit,
+        moment: Moment,
+    ) -> _Turn:
+        key = listed.metadata.key
+        recalled = await self._store.recall(key)
+        held = recovery.caught_up(self._about(listed, recalled), moment)
+        hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
+        scale, failure = await self._read_scale(hpa, slot)
+        owed = recovery.owed(held.begun, hpa.status, scale, moment.wall)
+        if owed is not None:
+            self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=owed.to)
+            hpa = msgspec.structs.replace(hpa, status=owed.status)
+        pods = self._pods(key.namespace, scale)
+        told = fallback_policy.terms_of(hpa, self._fallbacks)
+        unseen = recovery.rescaled_since(recalled, hpa.status)
+        view = View(
+            hpa=hpa,
+            now=moment.wall,
+            tunables=self._ways.tunables,
+            history=held.history,
+            scale=scale,
+            scale_error=None if failure is None else failure.message,
+            stale=failure is not None and failure.stale,
+            pods=pods,
+            rivals=self.overlap.others(key, scale, pods),
+            set_by_other=self._set_by_other(hpa, recalled, scale),
+            competitors=self._competing.of(hpa, writes_status=not self._in_memory),
+            terms=told.terms,
+            terms_flaw=told.flaw,
+        )
+        history = recovery.resumed(held, view, self._ways.gap, unseen=unseen)
+        if history is not held.history:
+            view = msgspec.structs.replace(view, history=history)
+        return _Turn(view, permit, owed, moment, timing)
+
+    def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
+        """Whether another client is known to have set the target to zero."""
+        if scale is None or scale.spec.replicas:
+            return False
+        known = memory.uid == hpa.metadata.uid and recovery.set_by_other(memory, _target(hpa), hpa.status)
+        return known or self._world.set_by_other(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+
+    async def _read_scale(
+        self, hpa: HorizontalPodAutoscaler, slot: Slot
+    ) -> tuple[Scale | None, errors.ApiError | None]:
+        """The target's scale, once the HPAs that it may compete with are known; or why it cannot be read."""
+        key, scale, failure = hpa.metadata.key, None, None
+        if not self.overlap.is_complete(key):
+            async with slot.lent():
+                failure = await self.overlap.complete(key)
+        if failure is None:
+            try:
+                scale = await self._world.read_scale(key.namespace, hpa.spec.scale_target_ref)
+            except errors.ApiError as error:
+                failure = error
+        self.overlap.seen(hpa, scale)
+        return scale, failure
+
+    def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:
+        """The target's pods; none where it has no selector that can be read (the engine says what is wrong with it)."""
+        picked = selected(scale)
+        return [] if picked is None else self._world.pods.select(namespace, picked)
+
+    def _examine(self, view: View) -> Queries:
+        """What to ask the metric sources, if anything; an HPA that gets so far stakes its claim to the pods."""
+        verdict = examine.examine(view)
+        if isinstance(verdict, examine.Proceed) or _contested(verdict):
+            self.overlap.claim(view.hpa.metadata.key, view.scale)
+        return verdict.queries if isinstance(verdict, examine.Proceed) else ()
+
+    async def _ask(self, view: View, queries: Queries, slot: Slot) -> _Asked:
+        """The answers to the HPA's metrics."""
+        asker = Asker.of(view.hpa)
+        if not queries:
+            return _Asked(asker, (), (), 0.0)
+        began = self._clock.monotonic()
+        async with slot.lent():
+            answers = await self._metrics.gather(
+                view.hpa.metadata.key, queries, deadline=self._ways.patience, asker=asker
+            )
+        return _Asked(asker, queries, answers, self._clock.monotonic() - began)
+
+    async def _decide(self, turn: _Turn, asked: _Asked, slot: Slot) -> _Done:
+        """Decide and write; again, by the spec as it is then, while an edit comes before the write.
+
+        Otherwise an HPA that is edited more often than a turn lasts would never be scaled. Raises as `reconcile` does.
+        """
+        key = turn.view.hpa.metadata.key
+        while True:
+            turn = turn.at(turn.timing.answered(self._clock))
+            decision = decide.decide(turn.view, asked.answers)
+            try:
+                outcome = await self._act(turn, decision)
+            except ownership.Edited:
+                self._give_up(turn, decision)
+                turn = await self._look_again(turn, slot)
+                asked = self._fitting(asked, turn.view)
+            else:
+                self._outdated.pop(key, None)
+                return turn, asked, decision, outcome
+
+    async def _look_again(self, turn: _Turn, slot: Slot) -> _Turn:
+        """The turn on the HPA as it is now; raises Edited where that is gone, or another of its name."""
+        permit = turn.permit
+        found = None if permit.current is None else permit.current()
+        if found is None or not permit.is_same:
+            raise ownership.Edited(str(permit.hpa.metadata.key))
+        return await self._look(found, slot, turn.timing, permit._replace(hpa=found), turn.moment)
+
+    def _fitting(self, asked: _Asked, view: View) -> _Asked:
+        """The answers for the HPA as it is after an edit; raises Edited where other metrics are to be read.
+
+        Some sources answer by the HPA's labels and target. After an edit of these they are asked again in another turn;
+        where that has happened `_OUTDATED` times in succession, what they answered before has to do.
+        """
+        key, queries, asker = view.hpa.metadata.key, self._examine(view), Asker.of(view.hpa)
+        if not queries:  # the new spec needs no metrics
+            return _Asked(asker, (), (), 0.0)
+        number = self._outdated.get(key, 0)
+        if queries == asked.queries and (asker == asked.asker or number >= _OUTDATED):
+            return asked
+        self._outdated[key] = number + 1
+        raise ownership.Edited(str(key))
+
+    async def _act(self, turn: _Turn, decision: decide.Decision) -> settle.Outcome | None:
+        view = turn.view
+        turn.permit.require()  # the metrics may have taken seconds
+        if decision.scale_to is None or view.scale is None:
+            return None
+        withheld = self._withheld(view)
+        if withheld is not None:
+            return settle.Outcome(attempts=(), withheld=withheld)
+        await self._begin(turn, decision, decision.scale_to)
+        return await cluster.act(self._world, self._clock, turn.permit, view.scale, decision.scale_to)
+
+    def _withheld(self, view: View) -> Withheld | None:
+        """Why nothing may be written to the target now."""
+        if self._ways.dry_run:
+            return DRY_RUN
+        return report.yields_to(view.competitors) if self._ways.yields else None
+
+    async def _begin(self, turn: _Turn, decision: decide.Decision, to: int) -> None:
+        """Have the rescale remembered before it is written (`store.lasting` says why)."""
+        view = turn.view
+        done = settle.settle(view, decision, settle.Outcome((to,)))
+        begun = Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status)
+        self._remember(turn, decision, begun)
+        await self._store.secure(view.hpa.metadata.key)
+
+    def _remember(self, turn: _Turn, decision: decide.Decision, begun: Begun | None) -> None:
+        """Put the recommendation of this reconcile, from which nothing has been written yet."""
+        view = turn.view
+        memory = msgspec.structs.replace(
+            self._memory(view.hpa),
+            uid=view.hpa.metadata.uid,
+            target=_target(view.hpa),
+            history=settle.remembered(view, decision, rescaled=False),
+            at=view.now,
+            left=view.replicas,
+            begun=begun,
+            recalled=False,
+            validity=turn.validity,
+        )
+        self._store.put(view.hpa.metadata.key, memory)
+
+    def _give_up(self, turn: _Turn, decision: decide.Decision) -> None:
+        """After an edit nothing is written, and the recommendation counts all the same.
+
+        So it does in Kubernetes, which remembers it before it writes (horizontal.go: stabilizeRecommendation).
+        """
+        if turn.view.scale is not None and turn.permit.is_same:
+            self._remember(turn, decision, turn.owed)
+        self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.view.hpa.metadata.key))
+
+    async def _publish(
+        self,
+        turn: _Turn,
+        decision: decide.Decision,
+        outcome: settle.Outcome | None,
+        settlement: settle.Settlement,
+    ) -> None:
+        view, hpa = turn.view, turn.view.hpa
+        for event in settlement.events:
+            self._record(hpa, event)
+        before = self._memory(hpa)
+        writes = (settlement.status_changed or turn.owed is not None) and not self._in_memory
+        told = report.told(view, decision, outcome, settlement)
+        memory = msgspec.structs.replace(
+            before,
+            uid=hpa.metadata.uid,
+            target=_target(hpa),
+            status=settlement.status if self._in_memory else None,
+            last=told,
+        )
+        if view.scale is not None:  # else what was held before stays as it is, with the time it was held at
+            moved = decision.scale_to is not None and outcome is not None and outcome.written
+            left = decision.scale_to if moved else view.replicas
+            owed = before.begun if moved else turn.owed  # until its status is written
+            unsure = before.begun if outcome is not None and outcome.unsure else None  # the next turn will see
+            begun = unsure or (owed if writes else None)
+            memory = msgspec.structs.replace(
+                memory,
+                history=settlement.history,
+                at=view.now,
+                left=left,
+                begun=begun,
+                recalled=False,
+                validity=turn.validity,
+            )
+        elif before.validity is not None and (before.whole or not before.recalled):
+            memory = msgspec.structs.replace(memory, validity=before.validity.prolonged(turn.validity))
+        self._store.put(hpa.metadata.key, memory)
+        if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
+            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=unsure))
+        self._report_zero(view)
+        self._competing.report(hpa.metadata.key, view.competitors, yields=self._ways.yields)
+        known = before.last or Last(view.now, "")
+        report.say(self._log, view, decision, told, known, dry_run=self._ways.dry_run)
+
+    def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
+        return self._about(hpa, self._store.get(hpa.metadata.key))
+
+    def _about(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
+        """What is remembered of another HPA, which had the name before, or of another target, says nothing of this."""
+        if memory.uid != hpa.metadata.uid:
+            return NOTHING
+        if self._ways.tunables.gates.HPATargetHistory and memory.target not in ("", _target(hpa)):
+            return Memory(uid=memory.uid, status=memory.status, last=memory.last)
+        return memory
+
+    @property
+    def _in_memory(self) -> bool:
+        return not self._ways.owned or self._ways.dry_run
+
+    async def _write_status(self, turn: _Turn, status: HorizontalPodAutoscalerStatus) -> bool:
+        """Whether that is done with. After an edit it is not: the next turn, which comes at once, tells of the rescale
+        of this one, if there was any."""
+        hpa = turn.view.hpa
+        try:
+            with turn.permit.writing():
+                await self._world.write_status(hpa, status)
+        except ownership.Edited:
+            return False
+        except errors.ApiError as error:
+            if error.not_found:  # deleted meanwhile: nobody is left to tell
+                return True
+            self._record(hpa, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
+            self._unwritten.struck(of=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)
+            return False
+        self._unwritten.over(of=hpa.metadata.key)
+        return True
+
+    def _record(self, hpa: HorizontalPodAutoscaler, event: conditions.Event) -> None:
+        if not self._ways.dry_run:
+            self._world.recorder.record(hpa, event)
+
+    def _report_zero(self, view: View) -> None:
+        """Log once that an HPA asks for what the feature gate HPAScaleToZero does not allow."""
+        key = view.hpa.metadata.key
+        if view.zero_is_off and key not in self._zero_reported:
+            what = "metrics never ask for less than 1 replica"
+            self._log.warning(f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {what}", hpa=str(key))
+        (self._zero_reported.add if view.zero_is_off else self._zero_reported.discard)(key)
+
+    def _count(self, view: View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
+        self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)
+        hpa, wanted = view.hpa, settlement.status.desired_replicas
+        self._telemetry.desired(hpa.metadata.key, wanted, hpa.spec.max_replicas, self._clock.monotonic())
+        self._telemetry.conditions(hpa.metadata.key, settlement.status.conditions or ())
+        for kind, action, error in settlement.metric_computations:
+            self._telemetry.computed(kind, action, error, asking)
+
+
+def _target(hpa: HorizontalPodAutoscaler) -> str:
+    """What the HPA scales, in whatever version of its API."""
+    ref = hpa.spec.scale_target_ref
+    group = ref.api_version.rpartition("/")[0]
+    return f"{group}/{ref.kind}/{ref.name}"
+
+
+def _contested(verdict: examine.Verdict) -> bool:
+    """Whether the HPA got as far as its metrics but for what is wrong with its pods: that stakes a claim as well."""
+    return isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE

@@ -1,0 +1,351 @@
+"""What may happen to an HPA, in a life that is drawn from a seed."""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import structlog
+import virtual
+from controller import lives
+from controller.bench import hpa
+from controller.lives import Life, World
+
+from hpad import clock as clocks
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.kube import errors
+from hpad.store import lasting
+
+EVENTS = 24
+BUSY = (8, 20)
+PEAK = 100
+GAPS = (0.5, 3.0, 10.0, 20.0, 50.0, 90.0)
+"""Seconds for which hpad is down, or another has the HPA."""
+JUMPS = (-3600, -600, -120, -20, -5, 5, 20, 120, 600, 3600)
+PACES = (lasting.Pace(0.25, 1.0, 3.0), lasting.Pace(1.0, 15.0, 3.0))
+WINDOWS = (45, 60, 120)
+GROWTH = (2, 60)
+"""Pods that may come in a period of so many seconds."""
+_NO = "no"
+FIRST, COUNT = (int(number) for number in os.environ.get("HPAD_LIVES", "1 1000").split())
+CHUNK = 50
+
+
+def chunks(half: int) -> list[range]:
+    """The seeds to be played, in chunks; every other one of them, from the first (0) or the second (1) on."""
+    last = FIRST + COUNT
+    return [range(first, min(first + CHUNK, last)) for first in range(FIRST, last, CHUNK)][half::2]
+
+
+def named(seeds: range) -> str:
+    """What a test of these seeds is called."""
+    return f"{seeds.start}-{seeds.stop - 1}"
+
+
+def play_all(seeds: range) -> None:
+    """Play these lives; the first violation fails, with what happened before it."""
+    silence()
+    downs = 0
+    for seed in seeds:
+        fate = Fate(seed)
+        virtual.run(fate.play())
+        assert fate.found == [], f"seed {seed}: {fate.found[0]}; before: {fate.log[-6:]}"
+        downs += sum(write.after < write.before for write in fate.world.writes)
+    assert len(seeds) < CHUNK or downs > CHUNK // 3, "targets are scaled down at all"
+
+
+def silence() -> None:
+    """No log lines: they would take most of the time."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+
+
+class Fate:
+    """One life after another on one HPA, until something is `found`; `log` tells what happened, and when."""
+
+    def __init__(self, seed: int) -> None:
+        self.found: list[str] = []
+        self.log: list[tuple[int, str, Any]] = []
+        self._dice = random.Random(seed)
+        self._window = self._dice.choice(WINDOWS)
+        self._pace = self._dice.choice(PACES)
+        self._grows = self._dice.random() < 0.5
+        self._sleeps = self._dice.random() < 0.25
+        self._boots = 0
+        self._before: int | None = None
+        self.world: World
+        self._life: Life
+
+    @property
+    def kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Everything that may happen, by name."""
+        return {
+            "crash": self._crash,
+            "stop": self._stop,
+            "clock": self._clock,
+            "missing": self._missing,
+            "owner": self._owner,
+            "store": self._store,
+            "slow": self._slow,
+            "status": self._status,
+            "conflict": self._conflict,
+            "error": self._error,
+            "edit": self._edit,
+            "edit within": self._edit_within,
+            "target within": self._target_within,
+            "rival": self._rival,
+            "hand": self._hand,
+            "silent": self._silent,
+            "gone": self._gone,
+            "hand over": self._hand_over,
+            "restored": self._restored,
+        }
+
+    async def play(self) -> None:
+        """Play it; the same seed always plays the same."""
+        boot = clocks._BOOT
+        try:
+            await self._play()
+        finally:
+            clocks._BOOT = boot
+
+    async def _play(self) -> None:
+        low = 0 if self._sleeps else 1
+        self.world = World(
+            self._dice.randrange(2, 9), self._behavior(), sleeps=self._sleeps, minReplicas=low, maxReplicas=20
+        )
+        self._life = Life(self.world, self._pace)
+        kinds = self.kinds
+        for _ in range(EVENTS):
+            await asyncio.sleep(self._dice.uniform(1, 30))
+            await self._demand()
+            if self._dice.random() < 0.7:
+                kind = self._dice.choice(list(kinds))
+                await kinds[kind]()
+            self._judge()
+            if self.found:
+                break
+        if self._sleeps and not self.found:
+            await self._wake()
+        await self._life.crash()
+
+    async def _wake(self) -> None:
+        """Once nothing fails any more, a target that hpad took to zero is woken by its metric."""
+        world, api = self.world, self._life.bench.world
+        world.shelf.fails, world.shelf.slow = False, 0.0
+        api.refusals, api.status_refusals = [], []
+        self._put(hpa("web", behavior=self._behavior(), minReplicas=0, maxReplicas=20))
+        world.load = PEAK
+        asleep = world.asleep
+        await asyncio.sleep(4 * lives.PERIOD)
+        self._judge()
+        if asleep and world.scales["web"] == 0:
+            self.found.append(f"{virtual.now():.0f} s: still at zero, where hpad took the target")
+
+    def _put(self, spec: HorizontalPodAutoscaler) -> None:
+        """Give the HPA the spec of this one."""
+        self._life.bench.source.put(self.world.renewed(msgspec.structs.replace(self.world.found, spec=spec.spec)))
+
+    def _behavior(self) -> dict[str, Any]:
+        down = {"stabilizationWindowSeconds": self._window}
+        if not self._grows:
+            return {"scaleDown": down}
+        policy = {"type": "Pods", "value": GROWTH[0], "periodSeconds": GROWTH[1]}
+        return {"scaleDown": down, "scaleUp": {"policies": [policy]}}
+
+    def _judge(self) -> None:
+        self.found = self.world.astray + lives.too_early(self.world, self._window)
+        if self._grows:
+            self.found += lives.too_fast(self.world, *GROWTH)
+
+    async def _demand(self) -> None:
+        """Mostly there is little to do; now and then there is much, for as long as a turn or two."""
+        if self._dice.random() < 0.5:
+            self.world.load = self._dice.choice([0, 0, 0, 10, 30, 50] if self._sleeps else [10, 20, 30, 50, 80])
+        if self._dice.random() < 0.4:
+            low, self.world.load = self.world.load, PEAK
+            await asyncio.sleep(self._dice.uniform(*BUSY))
+            self.world.load = low
+
+    def _note(self, kind: str, value: Any = None) -> None:
+        self.log.append((round(virtual.now()), kind, value))
+
+    async def _crash(self) -> None:
+        self._note("crash")
+        await self._life.crash()
+        await self._reborn()
+
+    async def _stop(self) -> None:
+        self._note("stop")
+        await self._life.stop()
+        await self._reborn()
+
+    async def _reborn(self) -> None:
+        """After a while; perhaps on another machine, with another clock, and without what was saved."""
+        down, dice = self._dice.choice(GAPS), self._dice
+        if dice.random() < 0.2:
+            self._boots += 1
+            clocks._BOOT = f"boot {self._boots}"
+            self.world.clock.ticks = dice.uniform(-1000, 1000)
+        elif dice.random() < 0.3:
+            self.world.clock.off += timedelta(seconds=dice.choice(JUMPS))
+        if dice.random() < 0.1:
+            self.world.shelf.rows.clear()
+        if self.world.shelf.fails or not self.world.shelf.rows:
+            self.world.forget()
+        await asyncio.sleep(down)
+        self._note("born", (down, clocks.boot()[-6:], self.world.clock.off, len(self.world.shelf.rows)))
+        self._life = Life(self.world, self._pace)
+
+    async def _clock(self) -> None:
+        self.world.clock.off += timedelta(seconds=self._dice.choice(JUMPS))
+        self._note("clock", self.world.clock.off)
+
+    async def _missing(self) -> None:
+        turns = self._dice.randrange(1, 4)
+        self._note("missing", turns)
+        count = self.world.scales.pop("web")
+        await asyncio.sleep(lives.PERIOD * turns)
+        self.world.scales["web"] = count
+
+    async def _owner(self) -> None:
+        """Another has the HPA for a while, and makes no turn."""
+        away = self._dice.choice(GAPS)
+        self._note("not ours", away)
+        self._life.owner.on = False
+        self._life.bench.handover.changed()
+        await self._life.bench.handover.hand_over()
+        await asyncio.sleep(away)
+        self._life.owner.on = True
+        self._life.bench.handover.changed()
+
+    async def _hand_over(self) -> None:
+        """hpad stops cleanly, perhaps during a save, and another, which has been running for a while, takes over.
+
+        It does so once all is saved; or earlier, where that takes longer than the Lease is valid.
+        """
+        old, new = self._life, Life(self.world, self._pace, leads=False)
+        old.bench.source.subscribe(lambda key, before, now: None if now is None else new.bench.source.put(now))
+        slow, self.world.shelf.slow = self.world.shelf.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
+        await asyncio.sleep(self._dice.uniform(0, 2 * lives.PERIOD))
+        self.world.load = before
+        lease = self._dice.choice([0.1, 5.0, 60.0])
+        self._note("hand over", (self.world.shelf.slow, lease))
+        stopping = asyncio.create_task(old.stop())
+        await asyncio.wait([stopping], timeout=lease)
+        old.owner.turn(False)
+        new.owner.turn(True)
+        self._life = new
+        if self.world.shelf.fails or not self.world.shelf.rows:
+            self.world.forget()
+        new.bench.handover.changed()
+        await stopping
+        self.world.shelf.slow = slow
+
+    async def _store(self) -> None:
+        self.world.shelf.fails = not self.world.shelf.fails
+        self._note("store fails", self.world.shelf.fails)
+
+    async def _slow(self) -> None:
+        self.world.shelf.slow = self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        self._note("store is slow", self.world.shelf.slow)
+
+    async def _status(self) -> None:
+        self._note("no status")
+        self._life.bench.world.status_refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 4)
+
+    async def _conflict(self) -> None:
+        self._note("conflict")
+        self._life.bench.world.refusals = [errors.ApiError(409, "Conflict", _NO)] * self._dice.randrange(1, 7)
+
+    async def _error(self) -> None:
+        self._note("error")
+        self._life.bench.world.refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 3)
+
+    async def _edit(self) -> None:
+        """A turn out of the plan, mostly when there is much to do."""
+        high, low = self._dice.choice([12, 15, 20]), 0 if self._sleeps else self._dice.choice([1, 2])
+        self._note("edit", (low, high))
+        new = hpa("web", behavior=self._behavior(), minReplicas=low, maxReplicas=high)
+        before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
+        self._put(new)
+        await asyncio.sleep(self._dice.choice([0.0, 0.1, 2.5]))
+        self.world.load = before
+
+    async def _edit_within(self) -> None:
+        """Growth is forbidden, or limited, perhaps while a turn reads its metrics."""
+        self._put(await self._forbidden("edit within"))
+        await self._read()
+
+    async def _restored(self) -> None:
+        """So it is under the same resourceVersion, as after a restore of etcd."""
+        new = await self._forbidden("restored")
+        self._life.bench.source.put(msgspec.structs.replace(self.world.found, spec=new.spec))
+        await self._read()
+
+    async def _forbidden(self, kind: str) -> HorizontalPodAutoscaler:
+        """An HPA that forbids growth, or limits it, once a turn may be reading metrics that ask for much."""
+        high, behavior = self._dice.choice([4, 6, 20]), self._behavior()
+        if high == 20:
+            behavior["scaleUp"] = {"selectPolicy": "Disabled"}
+        self._note(kind, high)
+        self._before, self.world.load, self.world.asking = self.world.load, PEAK, 8.0
+        await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
+        return hpa("web", behavior=behavior, minReplicas=0 if self._sleeps else 1, maxReplicas=high)
+
+    async def _read(self) -> None:
+        """The metrics have been read: they ask for what they asked for before."""
+        await asyncio.sleep(self.world.asking)
+        self.world.load, self.world.asking = self._before, 0.0
+
+    async def _target_within(self) -> None:
+        """The HPA is pointed at a target that there is not, mostly while a turn reads its metrics; then back."""
+        away = self._dice.choice(GAPS)
+        self._note("target within", away)
+        before, self.world.load, self.world.asking = self.world.load, PEAK, 8.0
+        await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
+        self._put(self.world.point("elsewhere"))
+        await asyncio.sleep(self.world.asking)
+        self.world.load, self.world.asking = before, 0.0
+        await asyncio.sleep(away)
+        self._put(self.world.point("web"))
+
+    async def _rival(self) -> None:
+        """Another HPA competes for a while, mostly while hpad starts again or takes over."""
+        target = self._dice.choice(["web", "twin"])
+        self._note("rival", target)
+        self._life.bench.source.put(self.world.compete(target))
+        await asyncio.sleep(self._dice.uniform(0, 20))
+        await self._dice.choice([self._crash, self._stop, self._owner, self._conflict])()
+        await asyncio.sleep(self._dice.uniform(1, 40))
+        self.world.agree()
+        self._life.bench.source.drop("other")
+
+    async def _hand(self) -> None:
+        """By hand, or by another controller; not the count of a write that failed, which would look as if it had been
+        carried out. A target that hpad took to zero may be started for a while."""
+        count = 0 if self._sleeps and self._dice.random() < 0.5 else self._dice.randrange(1, 12)
+        count += count == self.world.refused
+        if self.world.asleep and count == 0:
+            self.world.set(1)
+            await asyncio.sleep(self._dice.uniform(1, 2 * lives.PERIOD))
+        self._note("by hand", count)
+        self.world.set(count)
+
+    async def _silent(self) -> None:
+        """The metric fails for a while."""
+        self._note("no metric")
+        before, self.world.load = self.world.load, None
+        await asyncio.sleep(self._dice.uniform(5, 40))
+        self.world.load = before
+
+    async def _gone(self) -> None:
+        """The HPA is not seen for a moment, as where a list was cut short."""
+        self._note("gone")
+        known = self.world.found
+        self._life.bench.source.drop("web")
+        await asyncio.sleep(self._dice.choice(GAPS))
+        self._life.bench.source.put(known)

@@ -1,0 +1,380 @@
+"""One HPA through the lives of several hpads, under virtual time: crashes, clean restarts, clocks that are set, a store
+that fails or is slow, targets that cannot be read. What each turn wanted and what was written is kept, and judged."""
+
+import asyncio
+import contextvars
+import functools
+import itertools
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import virtual
+from controller.bench import Bench, hpa
+
+from hpad import clock as clocks
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.metadata import Key
+from hpad.controller import schedule
+from hpad.engine.view import Gates, Tunables
+from hpad.kube import errors
+from hpad.store import lasting
+from hpad.telemetry import Telemetry
+
+WEB = Key("default", "web")
+PERIOD = 15.0
+TOLERANCE = schedule.IN_TIME * PERIOD
+"""Seconds: a turn may count as of its planned moment, a fifth of the period before its metrics have been read."""
+
+
+class Shelf:
+    """Records in a dictionary that outlives processes. `fails`: nothing can be saved or read; `slow`: seconds a save
+    takes.
+
+    As with ConfigMaps, a save that another process overtook is refused: its resourceVersion is not the latest.
+    """
+
+    name = "a shelf"
+
+    def __init__(self) -> None:
+        self.rows: dict[Key, bytes] = {}
+        self._begun = itertools.count(1)
+        self._latest = 0
+        self.fails = False
+        self.slow = 0.0
+
+    def group(self, key: Key) -> Key:
+        return key
+
+    async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
+        return ([], "unreadable") if self.fails else (list(self.rows.items()), None)
+
+    async def save(self, changes: Mapping[Key, bytes | None]) -> dict[Key, str]:
+        number = next(self._begun)
+        if self.slow:
+            await asyncio.sleep(self.slow)
+        if self.fails:
+            return dict.fromkeys(changes, "disk full")
+        if number < self._latest:
+            return dict.fromkeys(changes, "another process has written meanwhile")
+        self._latest = number
+        self.rows.update({key: data for key, data in changes.items() if data is not None})
+        return {}
+
+    async def quarantine(self, keys: Collection[Key]) -> None:
+        raise AssertionError("nothing here is damaged")
+
+    def emptied(self) -> bool:
+        return False
+
+    async def size(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        pass
+
+
+class Machine(virtual.SetClock):
+    """The clocks of the machine that hpad runs on: `ticks` is what its monotonic clock is ahead of the loop's."""
+
+    ticks = 0.0
+
+    def now(self) -> datetime:
+        return virtual.START + timedelta(seconds=virtual.now()) + self.off
+
+    def monotonic(self) -> float:
+        return virtual.now() + self.ticks
+
+
+class Switch:
+    """An owner of everything, or of nothing. `keeps`: what is remembered is its to save."""
+
+    def __init__(self, on: bool) -> None:
+        self.on = self.keeps = on
+
+    def turn(self, on: bool) -> None:
+        self.on = self.keeps = on
+
+    def owns(self, key: Key) -> bool:
+        return self.on
+
+
+_decided_on: contextvars.ContextVar[int] = contextvars.ContextVar("decided on")
+"""The count that the turn under way read, and decides by; each turn is a task of its own."""
+
+
+class Write(NamedTuple):
+    """A scale that was written, when, and the limits of the HPA at that time.
+
+    `before` is the count that was decided on. Where another client set the very count that was decided, while the
+    write was on its way, the write changes nothing and counts as a rescale all the same: Kubernetes tries again after a
+    conflict, and then stores the change that was decided (horizontal.go: storeScaleEvent).
+    """
+
+    at: float
+    before: int
+    after: int
+    low: int
+    high: int
+
+
+class World:
+    """What outlives every process: target, metric, HPA, store, machine. `load` is the metric: ten for each replica.
+
+    `wanted` are the counts that turns found to be needed, with their times. `sleeps`: the feature gate HPAScaleToZero
+    is on.
+    """
+
+    def __init__(
+        self, replicas: int = 5, behavior: Mapping[str, Any] | None = None, *, sleeps: bool = False, **spec: Any
+    ) -> None:
+        self.found = hpa("web", behavior=behavior, **spec)
+        self.sleeps = sleeps
+        self.set_by_hand: set[str] = set()
+        """The targets whose managedFields say that their count was set by hand."""
+        self.asleep = self.stopped = False
+        """The target is at zero: hpad took its last replica, or it was set by hand."""
+        self.revision = 1
+        self.scales = {"web": replicas}
+        self.version = 1
+        self.load: int | None = 10 * replicas
+        self.shelf = Shelf()
+        self.clock = Machine()
+        self.wanted: list[tuple[float, int]] = []
+        self.writes: list[Write] = []
+        self.asking = 0.0
+        """Seconds that the metric takes."""
+        self.astray: list[str] = []
+        """The writes that the HPA of that moment does not allow."""
+        self.refused: int | None = None
+        """The count of the last write that failed."""
+        self.rival: HorizontalPodAutoscaler | None = None
+        """An HPA that competes with the one, and since when; `asked` is when a metric was last asked for."""
+        self.contested = self.asked = 0.0
+
+    def compete(self, target: str) -> HorizontalPodAutoscaler:
+        """From now on another HPA scales this target: the same one, or a twin that selects the same pods."""
+        self.scales.setdefault(target, 3)
+        ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
+        other = hpa("other", maxReplicas=20)
+        self.rival = msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, scale_target_ref=ref))
+        self.contested = virtual.now()
+        return self.rival
+
+    def agree(self) -> None:
+        """There is no other HPA any more."""
+        self.rival = None
+        self.scales.pop("twin", None)
+
+    async def read_by_rival(self) -> int:
+        self.asked = virtual.now()
+        return 150
+
+    async def read(self) -> int | None:
+        self.asked, found, target = virtual.now(), self.load, self.found.spec.scale_target_ref
+        await asyncio.sleep(self.asking)
+        if found is not None and target == self.found.spec.scale_target_ref:
+            self.wanted.append((virtual.now(), -(-found // 10)))
+        return found
+
+    def forget(self) -> None:
+        """What was saved cannot be read: as with Kubernetes' own controller only the present count is held then."""
+        self.wanted = [(at, min(count, self.scales["web"])) for at, count in self.wanted]
+        self.writes.clear()
+
+    def point(self, target: str) -> HorizontalPodAutoscaler:
+        """The HPA with another target: what was wanted of the former one holds nothing (gate HPATargetHistory).
+
+        A turn in the meantime forgets the rescales, too. Where the HPA is pointed back before any turn they still
+        count, so of the writes those remain that allow more: pods that were taken away may come back.
+        """
+        self.wanted.clear()
+        self.writes = [write for write in self.writes if write.after < write.before]
+        ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
+        spec = msgspec.structs.replace(self.found.spec, scale_target_ref=ref)
+        return msgspec.structs.replace(self.found, spec=spec)
+
+    def set(self, count: int) -> None:
+        """By hand: what hpad has read of the scale is outdated then."""
+        self.version += 1
+        if count != self.scales["web"]:
+            self.asleep, self.stopped = False, count == 0
+            self.set_by_hand.add("web")
+        self.scales["web"] = count
+
+    def renewed(self, known: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+        """The HPA with a resourceVersion that it did not have before."""
+        self.revision += 1
+        metadata = msgspec.structs.replace(known.metadata, resource_version=str(self.revision))
+        return msgspec.structs.replace(known, metadata=metadata)
+
+    def wrote(self, target: str, after: int) -> None:
+        """A scale was written. HPAs compete while there are pods (hpad.controller.overlap)."""
+        spec, at = self.found.spec, f"{virtual.now():.0f} s"
+        if target not in (spec.scale_target_ref.name, "twin"):
+            self.astray.append(f"{at}: {after} to {target}, which the HPA does not scale any more")
+        low = 1 if spec.min_replicas is None else spec.min_replicas
+        before = _decided_on.get()
+        late = self.rival is not None and self.asked > self.contested and self.scales["web"] > 0
+        if late and low <= before <= spec.max_replicas:
+            self.astray.append(f"{at}: {after} to {target}, although two HPAs compete")
+        if target == "twin":
+            return
+        up = None if spec.behavior is None else spec.behavior.scale_up
+        stopped = up is not None and up.select_policy == "Disabled" and low <= before < after
+        if after > spec.max_replicas or stopped:
+            self.astray.append(f"{at}: {before} -> {after}, by a former spec")
+        if self.stopped and after > 0:
+            self.astray.append(f"{at}: {after}, although the target was set to zero by hand")
+        self.asleep, self.stopped = after == 0, False
+        self.set_by_hand.discard("web")
+        self.writes.append(Write(virtual.now(), before, after, low, spec.max_replicas))
+
+
+QUICK = lasting.Pace(0.25, 1.0, 3.0)
+
+
+class Series(Telemetry):
+    """Series that are never read, and keep no controller of a process that has ended."""
+
+    def before_scrape(self, callback: Callable[[], None]) -> None:
+        pass
+
+
+@functools.cache
+def telemetry() -> Telemetry:
+    """One for all lives: no decision depends on it, and making one takes longer than anything else in a life."""
+    return Series()
+
+
+class Life:
+    """One process, from its start to its end. `pace` is that of its store; one that does not lead stands by."""
+
+    def __init__(self, world: World, pace: lasting.Pace = QUICK, *, leads: bool = True) -> None:
+        self.world = world
+        self.owner = Switch(leads)
+        self.store = lasting.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: self.owner.keeps)
+        self.bench = Bench(
+            *(found for found in (world.found, world.rival) if found is not None),
+            owner=self.owner,
+            clock=world.clock,
+            store=self.store,
+            telemetry=telemetry(),
+            period=PERIOD,
+            gap=timedelta(seconds=4 * PERIOD),
+            tunables=Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=world.sleeps)),
+        )
+        self.bench.world.scales = world.scales
+        self.bench.world.unwatched = {"web", "twin"}
+        self.bench.world.set_by_hand = world.set_by_hand
+        self.bench.world.selectors = {"twin": "app=web"}
+        self.bench.metrics.values.update(web=world.read, other=world.read_by_rival)
+        self._observe(self.bench.world)
+        self.bench.source.subscribe(self._follow)
+        self._running = asyncio.create_task(self.store.run())
+        self.bench.controller.start()
+
+    def _observe(self, api: Any) -> None:
+        write, read, fresh = api.write_scale, api._scale, api.fresh_scale
+
+        def versioned(ref: CrossVersionObjectReference) -> Scale | None:
+            found: Scale | None = read(ref)
+            version = {"name": "web", "resourceVersion": str(self.world.version)}
+            if found is None:
+                return None
+            _decided_on.set(found.spec.replicas)
+            return msgspec.structs.replace(found, metadata=version)
+
+        async def fresh_scale(namespace: str, ref: CrossVersionObjectReference) -> Scale:
+            """After a conflict: what is found now changes nothing of the decision."""
+            decided_on = _decided_on.get()
+            found: Scale = await fresh(namespace, ref)
+            _decided_on.set(decided_on)
+            return found
+
+        async def write_scale(namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+            refused = bool(api.refusals) or ref.name not in self.world.scales
+            if not refused and scale.metadata["resourceVersion"] != str(self.world.version):
+                raise errors.ApiError(409, "Conflict", "the object has been modified")
+            if refused:
+                self.world.refused = scale.spec.replicas
+                if not api.refusals:
+                    raise errors.ApiError(404, "NotFound", "the target is not there")
+            else:
+                self.world.wrote(ref.name, scale.spec.replicas)
+            answer: Scale = await write(namespace, ref, scale)
+            return answer
+
+        write_status = api.write_status
+
+        async def renew_status(
+            found: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+        ) -> HorizontalPodAutoscaler:
+            renewed: HorizontalPodAutoscaler = await write_status(self.world.renewed(found), status)
+            return renewed
+
+        api.write_scale, api._scale, api.fresh_scale = write_scale, versioned, fresh_scale
+        api.write_status = renew_status
+
+    def _follow(self, key: Key, old: object, new: HorizontalPodAutoscaler | None) -> None:
+        if new is not None and key == WEB:
+            self.world.found = new
+
+    async def crash(self) -> None:
+        """kill -9: nothing more is written, by any of its tasks."""
+        controller = self.bench.controller
+        tasks = [self._running, *controller._turns.values(), *self.bench.handover._beginning]
+        if controller._dispatcher is not None:
+            tasks.append(controller._dispatcher)
+        controller._queue.shutdown()
+        self.bench.world.write_scale = self.bench.world.write_status = _dead  # type: ignore[method-assign,assignment]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """SIGTERM: turns are finished, what is left is saved."""
+        await self.bench.controller.stop(5)
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        await self.store.stop()
+
+
+async def _dead(*_: object) -> None:
+    raise asyncio.CancelledError
+
+
+def elsewhere(world: World, patch: pytest.MonkeyPatch, number: int, ticks: float) -> None:
+    """From now on hpad runs on another machine (or another boot of it), whose monotonic clock is so far ahead."""
+    patch.setattr(clocks, "_BOOT", f"boot {number}")
+    world.clock.ticks = ticks
+
+
+def too_early(world: World, window: float) -> list[str]:
+    """The scale-downs below what a turn wanted within the window; the HPA's maximum is above everything."""
+    found = []
+    for write in world.writes:
+        lately = [(count, at) for at, count in world.wanted if write.at - window + TOLERANCE < at <= write.at]
+        if write.after >= write.before or not lately:
+            continue
+        count, at = max(lately)
+        if write.after < min(count, write.high):
+            ago = write.at - at
+            found.append(f"{write.at:.0f} s: {write.before} -> {write.after}, though {count} wanted {ago:.0f} s before")
+    return found
+
+
+def too_fast(world: World, pods: int, period: float) -> list[str]:
+    """The scale-ups beyond so many pods in a period, by the rule of Kubernetes (horizontal.go: calculateScaleUpLimit
+    WithScalingRules): counted from what the writes of the last period leave of the present count."""
+    found = []
+    for number, write in enumerate(world.writes):
+        ago = [(write.at - other.at, other.after - other.before) for other in world.writes[:number]]
+        grown = sum(change for age, change in ago if change > 0 and age < period - TOLERANCE)
+        shrunk = -sum(change for age, change in ago if change < 0 and age < period + TOLERANCE)
+        limit = max(write.before, write.before - grown + shrunk + pods, write.low)
+        if write.after > limit:
+            found.append(f"{write.at:.0f} s: {write.before} -> {write.after}, though no more than {limit} are allowed")
+    return found

@@ -1,0 +1,258 @@
+"""That the lives would show a broken rule: with the rule switched off, a life violates the property.
+
+Where random lives hardly reach a rule, a life is told: what happens, and when.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import virtual
+from controller import chance, lives
+from controller.bench import hpa
+from controller.lives import Life, World, Write
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.controller import overlap, reconcile, recovery
+from hpad.election import owner
+from hpad.engine.view import View
+from hpad.kube import errors
+from hpad.store import lasting, validity
+
+MORE = range(1, 200)
+"""Where a change moved what happens in a life: the seeds that are tried after the one that is known to show it."""
+
+Switch = Callable[[pytest.MonkeyPatch], None]
+
+
+def recalled_is_whole(patch: pytest.MonkeyPatch) -> None:
+    """Recalled state is taken as whole, although a planned turn lies between its time and now."""
+    patch.setattr(validity.Validity, "is_whole", lambda self, at, now: True)
+
+
+def breaks_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """After turns that are missing, the present count is no recommendation."""
+    patch.setattr(recovery, "_is_interrupted", lambda memory, view, gap: False)
+
+
+def clock_steps_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """The history stays where it is when the wall clock is set."""
+    patch.setattr(recovery, "caught_up", lambda memory, now: memory)
+
+
+def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """What was decided by a former spec is written."""
+    patch.setattr(owner, "decides_alike", lambda one, other: True)
+
+
+def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
+    """Whether the spec is current is asked once metrics have been read, and not again right before each write."""
+    patch.setattr(owner.Permit, "writing", lambda self: contextlib.nullcontext())
+
+
+def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
+    """A target that hpad took to zero once counts as taken by it whatever other clients set since."""
+    patch.setattr(View, "stale_zero", False)
+
+
+def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:
+    """A rescale whose status could not be written is never told of."""
+    patch.setattr(recovery, "owed", lambda begun, status, scale, now: None)
+
+
+def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Another hpad that takes over goes by what it has read at its own start."""
+    patch.setattr(lasting.Lasting, "refresh", lambda self, keys=None: None)
+
+
+def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
+    """HPAs compete once both have computed metrics."""
+    patch.setattr(overlap.Overlap, "register", lambda self, found: None)
+    patch.setattr(overlap.Overlap, "others", lambda self, key, scale, pods: self._claims.rivals(key, pods))
+
+
+@pytest.mark.parametrize(
+    ("switch_off", "seed"),
+    [
+        (recalled_is_whole, 21),
+        (breaks_are_ignored, 21),
+        (clock_steps_are_ignored, 46),
+        (edits_are_ignored, 7),
+        (specs_are_not_checked_again, 51),
+        (zeros_of_others_are_hpads, 202),
+        (lost_statuses_stay_lost, 366),
+        (successors_read_nothing, 7),
+        (rivals_are_found_late, 24),
+    ],
+)
+def test_a_life_shows_a_rule_that_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, switch_off: Switch, seed: int
+) -> None:
+    assert played(seed).found == []
+    switch_off(monkeypatch)
+    assert any(played(each).found for each in (seed, *MORE))
+
+
+def played(seed: int) -> chance.Fate:
+    chance.silence()
+    fate = chance.Fate(seed)
+    virtual.run(fate.play())
+    return fate
+
+
+Step = tuple[float, Callable[[World, Life], object]]
+"""What happens so many seconds after the start."""
+
+
+class Told(chance.Fate):
+    """A life without chance, judged as the others are: five replicas, and a window of a minute."""
+
+    def __init__(self, *steps: Step, grows: bool = False) -> None:
+        super().__init__(0)
+        self._window, self._grows, self._steps = 60, grows, steps
+
+    async def _play(self) -> None:
+        self.world = World(5, self._behavior(), maxReplicas=20)
+        self._life = Life(self.world)
+        for at, happens in self._steps:
+            await asyncio.sleep(at - virtual.now())
+            happens(self.world, self._life)
+        await asyncio.sleep(2 * self._window)
+        self._judge()
+        await self._life.crash()
+
+
+def histories_are_shifted_again(patch: pytest.MonkeyPatch) -> None:
+    """A turn without a scale stores the history that was moved with the clock under the time of the former turn."""
+    publish = reconcile.Reconciler._publish
+
+    async def stored(self: Any, turn: Any, *rest: Any) -> None:
+        await publish(self, turn, *rest)
+        if turn.view.scale is None:
+            key = turn.view.hpa.metadata.key
+            self._store.put(key, msgspec.structs.replace(self._store.get(key), history=turn.view.history))
+
+    patch.setattr(reconcile.Reconciler, "_publish", stored)
+
+
+def set_back_and_hidden(world: World, life: Life) -> None:
+    world.load, world.clock.off = 20, -timedelta(minutes=5)
+    world.scales.pop("web")
+
+
+def slowly(world: World, life: Life) -> None:
+    world.load, world.asking = 100, 5.0
+
+
+def demands(load: int) -> Callable[[World, Life], None]:
+    return lambda world, life: setattr(world, "load", load)
+
+
+def saves_slowly(world: World, life: Life) -> None:
+    """A rescale waits for two seconds now, before it is written."""
+    world.shelf.slow = 20.0
+
+
+def smaller(world: World) -> HorizontalPodAutoscaler:
+    """The HPA, with a maximum that is below what is decided."""
+    return world.renewed(msgspec.structs.replace(world.found, spec=hpa("web", maxReplicas=6).spec))
+
+
+CLOCK = (
+    (40, set_back_and_hidden),
+    (60, lambda world, life: world.scales.update(web=5)),
+)
+SPEC = (
+    (20, demands(100)),
+    (21, saves_slowly),
+    (35.5, lambda world, life: life.bench.source.put(smaller(world))),
+)
+TARGET = (
+    (20, slowly),
+    (36, lambda world, life: life.bench.source.put(world.point("elsewhere"))),
+)
+
+
+@pytest.mark.parametrize(
+    ("switch_off", "steps"),
+    [(histories_are_shifted_again, CLOCK), (edits_are_ignored, TARGET), (specs_are_not_checked_again, SPEC)],
+)
+def test_a_told_life_shows_a_rule_that_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, switch_off: Switch, steps: tuple[Step, ...]
+) -> None:
+    assert told(*steps) == []
+    switch_off(monkeypatch)
+    assert told(*steps) != []
+
+
+def much_and_no_status(world: World, life: Life) -> None:
+    world.load = 100
+    life.bench.world.status_refusals = [errors.ApiError(500, "", "no")] * 9
+
+
+def set_forward(world: World, life: Life) -> None:
+    world.clock.off = timedelta(hours=1)
+
+
+def test_a_rescale_that_no_status_tells_of_moves_with_the_clock() -> None:
+    assert told((20, much_and_no_status), (45, set_forward), grows=True) == []
+
+
+SET_TO_WHAT_WAS_DECIDED = (
+    (20, demands(70)),
+    (36, demands(50)),
+    (80, saves_slowly),
+    (95.5, lambda world, life: world.set(5)),
+    (100, demands(100)),
+)
+
+
+def test_a_count_that_is_decided_and_set_by_hand_at_once_is_a_rescale() -> None:
+    """The target had seven replicas within the period, so nine are two more.
+
+    Kubernetes, too, writes again after a conflict and counts the change it decided (horizontal.go: storeScaleEvent).
+    """
+    fate = lived(*SET_TO_WHAT_WAS_DECIDED, grows=True)
+    assert fate.found == []
+    assert [(write.before, write.after) for write in fate.world.writes[:3]] == [(5, 7), (7, 5), (5, 9)]
+
+
+def test_growth_is_judged_by_what_was_decided() -> None:
+    world = World()
+    world.writes = [Write(0, 7, 5, 1, 20), Write(15, 5, 9, 1, 20)]
+    assert lives.too_fast(world, *chance.GROWTH) == []
+    world.writes[1] = Write(15, 5, 10, 1, 20)
+    assert lives.too_fast(world, *chance.GROWTH) == ["15 s: 5 -> 10, though no more than 9 are allowed"]
+    world.writes = [Write(0, 3, 5, 1, 20), Write(15, 5, 6, 1, 20)]
+    assert lives.too_fast(world, *chance.GROWTH) == ["15 s: 5 -> 6, though no more than 5 are allowed"]
+
+
+@pytest.mark.parametrize(
+    ("write", "found"),
+    [(Write(15, 5, 9, 1, 20), []), (Write(15, 5, 10, 1, 20), ["15 s: 5 -> 10, though no more than 9 are allowed"])],
+)
+def test_pods_that_were_taken_away_may_come_back_after_a_visit_to_another_target(
+    write: Write, found: list[str]
+) -> None:
+    world = World()
+    world.writes = [Write(0, 7, 5, 1, 20)]
+    world.point("elsewhere")
+    world.point("web")
+    world.writes.append(write)
+    assert lives.too_fast(world, *chance.GROWTH) == found
+
+
+def told(*steps: Step, grows: bool = False) -> list[str]:
+    """What is found of a life in which this happens; `grows`: by no more than chance.GROWTH."""
+    return lived(*steps, grows=grows).found
+
+
+def lived(*steps: Step, grows: bool = False) -> Told:
+    chance.silence()
+    fate = Told(*steps, grows=grows)
+    virtual.run(fate.play())
+    return fate

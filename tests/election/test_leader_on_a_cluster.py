@@ -1,0 +1,110 @@
+"""Who leads, against the API server of the embedded cluster: the Lease, its events, its faults. Under virtual time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+import virtual
+from election.voters import ANY
+from virtual import now, until
+
+from hpad.election import lease
+from hpad.election.leader import Leader
+from hpad.kube import client as clients
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.events import Recorder
+from hpad.lab.cluster import Cluster
+from hpad.model.election import Election
+from hpad.telemetry import Telemetry
+
+GRACE = 0.02
+
+
+@contextlib.asynccontextmanager
+async def standing(cluster: Cluster, name: str, election: Election) -> AsyncIterator[Leader]:
+    clock = cluster.clock
+    async with clients.Client(ClusterConfig(cluster.url), clock, user_agent=name) as client:
+        events = Recorder(client, component=election.name)
+        elector = lease.Elector(client, election, identity=name, recorder=events)
+        leader = Leader(elector, election, Telemetry(), clock)
+        writing, running = asyncio.create_task(events.run()), asyncio.create_task(leader.run())
+        try:
+            yield leader
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await events.flush()
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+
+def on_a_cluster(play: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with Cluster(kubelet=False, controllers=False, clock=virtual.VirtualClock()) as cluster:
+            await play(cluster)
+
+    virtual.run(main(), io_grace=GRACE)
+
+
+def test_one_leads_the_other_follows_and_events_tell() -> None:
+    async def play(cluster: Cluster) -> None:
+        told = Election(enabled=True, name="kube-controller-manager")
+        async with standing(cluster, "second", told) as second:
+            await until(lambda: second.owns(ANY), 20, every=1)
+            async with standing(cluster, "third", told) as third:
+                await asyncio.sleep(30)
+                assert second.owns(ANY)
+                assert not third.owns(ANY)
+        events = cluster.list("events")
+        assert [event["message"] for event in events] == ["second became leader", "second stopped leading"]
+        held = cluster.get("leases", "kube-controller-manager", "kube-system")
+        assert held is not None
+        assert held["spec"]["holderIdentity"] == ""
+
+    on_a_cluster(play)
+
+
+def test_the_event_is_the_one_client_go_writes(recorded: Any) -> None:
+    written = recorded("client_go/create_events_201_LeaderElection")["request"]["body"]
+    identity = written["message"].split()[0]
+
+    async def play(cluster: Cluster) -> None:
+        told = Election(enabled=True, name="kube-controller-manager")
+        async with standing(cluster, identity, told) as leader:
+            await until(lambda: leader.owns(ANY), 20, every=1)
+            await until(lambda: cluster.list("events"), 20, every=1)
+        event = cluster.list("events")[0]
+        varying = ("firstTimestamp", "lastTimestamp", "metadata", "involvedObject")
+        assert {name: event[name] for name in written if name not in varying} == {
+            name: value for name, value in written.items() if name not in varying
+        }
+        held = cluster.get("leases", "kube-controller-manager", "kube-system")
+        assert held is not None
+        about = event["involvedObject"]
+        assert about["uid"] == held["metadata"]["uid"]
+        assert set(about) == set(written["involvedObject"])
+        assert (about["kind"], about["apiVersion"]) == ("Lease", "coordination.k8s.io/v1")
+
+    on_a_cluster(play)
+
+
+@pytest.mark.parametrize("fault", [{"status": 500}, {"delay": 600.0}, {"reset": True}])
+def test_a_broken_api_server_ends_the_lead_in_time_and_its_return_brings_it_back(fault: dict[str, Any]) -> None:
+    async def play(cluster: Cluster) -> None:
+        async with standing(cluster, "only", Election(enabled=True)) as leader:
+            changes: list[tuple[float, bool]] = []
+            leader.subscribe(lambda: changes.append((now(), leader.owns(ANY))))
+            await asyncio.sleep(20)
+            cluster.faults.add(path="leases", times=None, **fault)
+            began = now()
+            await asyncio.sleep(60)
+            (_, led), (ended, still) = changes
+            assert (led, still) == (True, False)
+            assert ended - began <= 10.1
+            cluster.faults.clear()
+            await asyncio.sleep(20)
+            assert leader.owns(ANY)
+
+    on_a_cluster(play)

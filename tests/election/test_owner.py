@@ -1,0 +1,71 @@
+"""What is not ours any more, or was edited, is not sent, however late that turns out."""
+
+import asyncio
+
+import pytest
+from controller.bench import hpa
+from virtual import until
+
+from hpad.api.metadata import Key
+from hpad.clock import SystemClock
+from hpad.election import owner as ownership
+from hpad.kube import client as clients
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.lab.cluster import Cluster
+
+WEB = Key("default", "web")
+MAP = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made"}}'
+PATH = "/api/v1/namespaces/default/configmaps"
+CONNECTIONS = 32
+
+
+class Switch:
+    def __init__(self) -> None:
+        self.on = True
+
+    def owns(self, key: Key) -> bool:
+        return self.on
+
+
+class HandClock(SystemClock):
+    """Who sleeps wakes up when it is told to."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.over.wait()
+
+
+@pytest.mark.parametrize("raised", [ownership.NotOurs, ownership.Edited])
+async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_to_be_any_more(raised: type) -> None:
+    """Nor would it be after a stop of the process, which looks the same: time passes before the first byte."""
+    owner, clock, web, edited = Switch(), HandClock(), hpa("web"), hpa("web", maxReplicas=3)
+    current = [web]
+    async with (
+        Cluster(kubelet=False, controllers=False, clock=clock) as cluster,
+        clients.Client(ClusterConfig(cluster.url), SystemClock()) as client,
+    ):
+        slow = cluster.faults.add(path="pods", delay=0.5, times=None)
+        reading = [asyncio.create_task(client.request("GET", "/api/v1/pods")) for _ in range(CONNECTIONS)]
+        await until(lambda: slow.hits == CONNECTIONS)
+
+        async def write() -> None:
+            with ownership.Permit(owner, web, lambda: current[0]).writing():
+                await client.request("POST", PATH, body=MAP)
+
+        writing = asyncio.create_task(write())
+        await asyncio.sleep(0.1)
+        if raised is ownership.NotOurs:
+            owner.on = False
+        else:
+            current[0] = edited
+        clock.over.set()
+        with pytest.raises(raised):
+            await writing
+        await asyncio.gather(*reading)
+        assert cluster.log.count("create", "configmaps") == 0
+        owner.on, current[0] = True, web
+        await write()
+        assert cluster.log.count("create", "configmaps") == 1
+        await client.request("GET", "/api/v1/pods")

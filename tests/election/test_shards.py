@@ -1,0 +1,340 @@
+"""Who acts on which HPA: one at a time, whatever happens, and soon somebody on each. Under virtual time."""
+
+import asyncio
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+import virtual
+from election import sharers
+from election.sharers import KEYS, TOLD, Server, Sharer
+from election.voters import OddClock
+from virtual import now, until
+
+from hpad.api.metadata import Key
+from hpad.election import lease, shards
+from hpad.election.leader import Leader
+from hpad.election.shards import Share
+from hpad.model.election import JITTER, Election
+from hpad.telemetry import Telemetry
+
+TICKS = 1600
+LONGEST_PAUSE = TOLD.retry_period.total_seconds() * (1 + JITTER)
+"""Seconds between two tries of a candidate: it may see the last renewal so late, and so late that it has expired."""
+
+
+def covered(*all_of_them: Sharer) -> bool:
+    """Whether each key is somebody's, and nobody's twice."""
+    owned = [key for sharer in all_of_them for key in sharer.owned]
+    return sorted(owned) == sorted(KEYS)
+
+
+def test_the_only_member_has_everything_once_it_has_looked_for_others() -> None:
+    async def main() -> None:
+        only = Sharer("a", Server()).start()
+        assert await until(lambda: only.owned) == pytest.approx(15, abs=2.1)
+        assert covered(only)
+        await asyncio.sleep(300)
+        assert covered(only)
+        assert only.changes == 1
+        await only.stop()
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize(("cut", "level"), [(False, "info"), (True, "warning")])
+def test_the_end_of_a_share_is_a_warning_where_nobody_wanted_it(cut: bool, level: str) -> None:
+    async def main() -> None:
+        only = Sharer("a", Server()).start()
+        await until(lambda: only.owned)
+        only.network.cut = cut
+        await asyncio.sleep(20)
+        assert bool(only.owned) != cut
+        await only.stop()
+
+    with structlog.testing.capture_logs() as logs:
+        virtual.run(main())
+    assert [line["log_level"] for line in logs if line["event"] == "not sharing any more"] == [level]
+
+
+def test_three_members_share_evenly_and_for_good() -> None:
+    async def main() -> None:
+        server = Server()
+        three = [Sharer(name, server).start() for name in "abc"]
+        await until(lambda: covered(*three) and all(each.owned for each in three))
+        changes = [each.changes for each in three]
+        await asyncio.sleep(300)
+        assert covered(*three)
+        assert [each.changes for each in three] == changes
+        assert all(each.shards.size == 3 for each in three)
+        for each in three:
+            await each.stop()
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize(("seed", "rough"), [*((seed, True) for seed in range(6)), (6, False)])
+def test_never_two_and_soon_somebody(seed: int, rough: bool) -> None:
+    """Requests take their time, fail, hang, or arrive late; networks are cut; members come, end and are killed; Leases
+    are touched and deleted by bystanders; clocks do not agree."""
+    dice = random.Random(seed)
+    server = Server()
+    five = [
+        Sharer(name, server, clock=sharers.odd(dice), dice=random.Random(f"{seed}{name}") if rough else None)
+        for name in "abcde"
+    ]
+    doubles: list[Any] = []
+    owners: dict[Any, set[int]] = {key: set() for key in KEYS}
+
+    def check() -> None:
+        doubles.extend((now(), key) for key in sharers.claimed_twice(five))
+
+    async def main() -> None:
+        server.touched = check
+        for each in five[:3]:
+            each.start()
+        owned = 0
+        for _ in range(TICKS):
+            await asyncio.sleep(0.25)
+            check()
+            assert doubles == []
+            for number, each in enumerate(five):
+                owned += len(each.owned)
+                for key in each.owned:
+                    owners[key].add(number)
+            trouble(dice, server, five)
+        assert owned > 0.2 * TICKS * len(KEYS)
+        for each in five:
+            each.network.calm()
+            if not each.running:
+                each.start()
+        await until(lambda: covered(*five), 60)
+        for each in five:
+            await each.stop()
+
+    virtual.run(main())
+    assert doubles == []
+    assert all(len(each) > 1 for each in owners.values())
+    assert len(set.union(*owners.values())) >= 4  # somebody may never have had the chance
+
+
+def test_a_member_that_dies_is_succeeded_after_its_lease_duration_and_not_before() -> None:
+    async def main() -> float:
+        server = Server()
+        three = [Sharer(name, server).start() for name in "abc"]
+        await until(lambda: covered(*three))
+        await asyncio.sleep(20)
+        three[0].kill()
+        died = now()
+        taken = await until(lambda: covered(*three[1:]))
+        for each in three[1:]:
+            await each.stop()
+        return taken - died
+
+    assert 15 <= virtual.run(main()) <= 15 + 1.5 * 2 + 0.5  # it may have acted until it died
+
+
+def test_an_orderly_end_lets_the_others_take_over_at_their_next_look() -> None:
+    async def main() -> float:
+        server = Server()
+        three = [Sharer(name, server).start() for name in "abc"]
+        await until(lambda: covered(*three))
+        await asyncio.sleep(20)
+        ended = now()
+        await three[0].stop()
+        taken = await until(lambda: covered(*three[1:]))
+        for each in three[1:]:
+            await each.stop()
+        return taken - ended
+
+    assert virtual.run(main()) <= 2 + 0.5
+
+
+def test_a_newcomer_gets_its_share_in_two_rounds_and_takes_it_from_nobody_before() -> None:
+    async def main() -> float:
+        server = Server()
+        two = [Sharer(name, server).start() for name in "ab"]
+        await until(lambda: covered(*two) and all(each.owned for each in two))
+        before = [each.owned for each in two]
+        third = Sharer("c", server).start()
+        came = now()
+        taken = await until(lambda: third.owned and covered(*two, third), every=0.01)
+        for each, had in zip(two, before, strict=True):
+            assert each.owned <= had, "no key changes hands between others"
+            await each.stop()
+        await third.stop()
+        return taken - came
+
+    assert virtual.run(main()) <= 2 * 2 + 0.7
+
+
+def test_who_is_cut_off_owns_nothing_from_the_renew_deadline_on_and_comes_back() -> None:
+    async def main() -> None:
+        server = Server()
+        two = [Sharer(name, server).start() for name in "ab"]
+        await until(lambda: covered(*two))
+        await asyncio.sleep(30)
+        two[0].network.cut = True
+        cut = now()
+        ended = await until(lambda: not two[0].owned)
+        assert 10 - 2.1 <= ended - cut <= 10.1
+        await until(lambda: covered(two[1]))
+        two[0].network.cut = False
+        await until(lambda: covered(*two) and two[0].owned)
+        for each in two:
+            await each.stop()
+
+    virtual.run(main())
+
+
+def test_a_process_resumed_after_a_stop_owns_nothing_even_before_its_timers_run() -> None:
+    async def main() -> None:
+        only = Sharer("a", Server()).start()
+        await until(lambda: only.owned)
+        asyncio.get_running_loop().jump(10.5)  # type: ignore[attr-defined]  # a loop of ours
+        assert not only.owned
+        assert not any(only.shards.keeps(key) for key in KEYS)
+        await until(lambda: only.owned, 5)
+        await only.stop()
+
+    virtual.run(main())
+
+
+def test_a_jump_of_the_wall_clock_ends_the_share_until_the_next_round() -> None:
+    async def main() -> None:
+        only = Sharer("a", Server()).start()
+        await until(lambda: only.owned)
+        only.clock.skew += timedelta(hours=1)
+        assert not only.owned
+        await until(lambda: only.owned, 2.5)
+        await only.stop()
+
+    virtual.run(main())
+
+
+def test_nothing_is_handed_over_before_those_who_had_it_are_done_with_it() -> None:
+    """What is remembered is theirs to save until then, and nobody's but theirs."""
+
+    async def main() -> None:
+        server = Server()
+        first, second = Sharer("a", server).start(), Sharer("b", server)
+        await until(lambda: first.owned)
+        done = asyncio.Event()
+
+        async def wait() -> None:
+            assert first.owned < set(KEYS)
+            assert all(first.shards.keeps(key) for key in KEYS)
+            await done.wait()
+
+        first.shards.before_handing_over(wait)
+        second.start()
+        await until(lambda: len(first.owned) < len(KEYS))
+        await asyncio.sleep(3)
+        assert not second.owned
+        done.set()
+        await until(lambda: second.owned, 2)
+        assert covered(first, second)
+        assert not any(first.shards.keeps(key) for key in second.owned)
+        await first.stop()
+        await second.stop()
+
+    virtual.run(main())
+
+
+def test_leases_of_members_long_gone_are_deleted() -> None:
+    async def main() -> None:
+        server = Server()
+        two = [Sharer(name, server).start() for name in "ab"]
+        await until(lambda: covered(*two))
+        two[0].kill()
+        await asyncio.sleep(100)
+        assert len(server.rosters) == 2
+        await asyncio.sleep(400)
+        assert set(server.rosters) == {two[1].members.name}
+        assert covered(two[1])
+        await two[1].stop()
+
+    virtual.run(main())
+
+
+# --- Beside hpads with leader election ---
+
+
+@pytest.mark.parametrize("leader_first", [True, False])
+def test_a_leader_and_members_respect_each_other(leader_first: bool) -> None:
+    """Whoever comes second waits until the other has ended."""
+
+    async def main() -> None:
+        server = Server()
+        sharer = Sharer("a", server)
+        clock = OddClock(offset=5)
+        network: Any = sharers.Network(server, clock, None)
+        leader = Leader(lease.Elector(network, Election(enabled=True), identity="l"), TOLD, Telemetry(), clock)
+        alone = asyncio.create_task(leader.run()) if leader_first else None
+        await asyncio.sleep(3)
+        sharer.start()
+        if alone is None:
+            await until(lambda: sharer.owned)
+            alone = asyncio.create_task(leader.run())
+            await asyncio.sleep(100)
+            assert not leader.leading
+            await sharer.stop()
+            await until(lambda: leader.leading, TOLD.lease_duration.total_seconds() + 2 * LONGEST_PAUSE + 1)
+        else:
+            await asyncio.sleep(100)
+            assert leader.leading
+            assert not sharer.owned
+        alone.cancel()
+        await asyncio.gather(alone, return_exceptions=True)
+        if leader_first:
+            await until(lambda: sharer.owned, 20)
+            await sharer.stop()
+
+    virtual.run(main())
+
+
+# --- Shares ---
+
+
+A, B, C = "a", "b", "c"
+
+
+def key_of(*ranking: str) -> Key:
+    """A key for which these members come in this order."""
+    for number in range(10_000):
+        key = Key("default", f"k{number}")
+        if tuple(sorted(ranking, key=lambda each: -shards.weight(key, each))) == ranking:
+            return key
+    raise AssertionError
+
+
+def test_what_a_share_says() -> None:
+    ours, theirs = key_of(A, B, C), key_of(B, A, C)
+    alone: frozenset[str] = frozenset({A})
+    both, all_three = frozenset({A, B}), frozenset({A, B, C})
+    assert Share(A, {}, alone).owns(theirs)
+    assert not Share(A, {}, both).owns(theirs), "what was published names one that comes first"
+    assert not Share(A, {B: all_three}, alone).owns(theirs), "whom we see comes first"
+    assert Share(A, {B: both}, both).owns(ours)
+    assert not Share(A, {B: frozenset({B})}, both).owns(ours), "the other does not know of us"
+    assert Share(A, {C: frozenset({B, C})}, alone).owns(ours), "it does not, but leaves the key to somebody else"
+    assert not Share(A, {B: None}, both).owns(ours), "what the other thinks is not known"
+    assert Share(A, {B: both}, both).settled
+    assert not Share(A, {B: None}, both).settled
+
+
+def trouble(dice: random.Random, server: Server, five: list[Sharer]) -> None:
+    """Cut networks and mend them; end members, kill them and start them again; touch and delete Leases."""
+    for each in five:
+        if dice.random() < (0.03 if each.network.cut else 0.002):
+            each.network.cut = not each.network.cut
+        if dice.random() < (0.003 if each.running else 0.03):
+            dice.choice([each.end, each.kill])() if each.running else each.start()
+    if server.held and dice.random() < 0.01:
+        name = dice.choice(sorted(server.held))
+        if dice.random() < 0.5:
+            server.commit(server.held[name])
+        else:
+            del server.held[name]
