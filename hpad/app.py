@@ -21,7 +21,7 @@ from hpad.kube.auth import credentials
 from hpad.kube.auth import kubeconfig as config
 from hpad.serve import page, review, server
 from hpad.settings import Settings
-from hpad.store import lasting, memory
+from hpad.store import memory, persistent
 from hpad.telemetry import Telemetry
 
 DRAIN_SECONDS = 10.0
@@ -140,7 +140,7 @@ class App:
         self.controller.retune(period=new.sync_period.total_seconds(), workers=new.workers)
         if self._made.handover is not None:
             self._made.handover.retune(self._made.rest(new))
-        if isinstance(self.store, lasting.Lasting):
+        if isinstance(self.store, persistent.Lasting):
             self.store.retune(histories.pace(new))
         if new.memory_limit != before.memory_limit:
             await self._made.guard.retune(new.memory_limit)
@@ -213,7 +213,7 @@ class App:
             found.append(self.agreement.trouble)
         if self._made.guard.trouble is not None:
             found.append(self._made.guard.trouble)
-        if isinstance(self.store, lasting.Lasting) and self.store.trouble is not None:
+        if isinstance(self.store, persistent.Lasting) and self.store.trouble is not None:
             found.append(f"a restart would lose the state of the HPAs: {self.store.trouble}")
         files = self._made.folder
         if files is not None:
@@ -308,7 +308,7 @@ class App:
     def _histories(self, made: assembly.Assembly) -> list[parts.Part]:
         """What is left to save is saved while the Lease is still held."""
         store = made.store
-        if not isinstance(store, lasting.Lasting):
+        if not isinstance(store, persistent.Lasting):
             return []
 
         def keep() -> Coroutine[Any, Any, None]:

@@ -16,10 +16,11 @@ from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, limiter, watch
 from hpad.kube.auth import kubeconfig
 from hpad.manifests import folder
+from hpad.recording import writer
 from hpad.settings import Settings
 from hpad.settings.shape import YIELD
 from hpad.sources import limits, manager, plugins
-from hpad.store import memory, recording
+from hpad.store import memory
 from hpad.telemetry import Telemetry
 
 _GAP = 4
@@ -51,9 +52,9 @@ class Assembly:
         self.folder = self._build_folder()
         self.hpas: HpaSource = self.cluster.hpas if self.folder is None else self.folder
         self.metrics = manager.Sources(self.gatherer(settings), clock)
-        self.journal: recording.Journal | None = None
+        self.journal: writer.Journal | None = None
         if settings.record is not None:
-            self.journal = recording.Journal(settings.record, clock, settings.record_limit)
+            self.journal = writer.Journal(settings.record, clock, settings.record_limit)
         self.agreement = self._build_agreement()
         self.store = self._build_store()
         self.reconciler = self._build_reconciler()

@@ -16,10 +16,10 @@ import structlog
 from hpad import app, logs, settings
 from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster
+from hpad.recording.writer import RecordError
 from hpad.serve.server import ServeError
-from hpad.store import lasting
+from hpad.store import persistent
 from hpad.store.memory import StoreError
-from hpad.store.recording import RecordError
 from hpad.telemetry.queue import QueueSeries
 
 NOBODY = kubeconfig.ClusterConfig(server="http://127.0.0.1:9")
@@ -129,7 +129,7 @@ async def test_a_file_whose_name_is_no_text_is_a_trouble_like_any_other(cluster:
 async def test_a_state_that_cannot_be_saved_is_named_as_what_it_means(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lasting.Lasting, "trouble", property(lambda store: "the disk is full"))
+    monkeypatch.setattr(persistent.Lasting, "trouble", property(lambda store: "the disk is full"))
     store = settings.StoreSettings(kind="sqlite", path=tmp_path / "history.db")
     async with app.App(told(store=store), cluster_config=kubeconfig.ClusterConfig(server=cluster.url)) as daemon:
         assert "a restart would lose the state of the HPAs: the disk is full" in daemon.troubles()

@@ -23,7 +23,7 @@ from hpad.lab.cluster import Cluster
 from hpad.model.election import Election
 from hpad.model.serving import Serving
 from hpad.sources.manager import SourcesRefused
-from hpad.store import lasting
+from hpad.store import persistent
 from hpad.telemetry import Telemetry
 
 METRIC = {
@@ -88,8 +88,8 @@ async def test_all_that_was_made_of_the_period_is_made_of_the_new_one(cluster: C
         assert made.handover is not None
         assert daemon._made.handover is not None
         assert daemon._made.handover._rest == made.handover._rest == 15 + 2 + 0.6 * 10
-        assert isinstance(daemon.store, lasting.Lasting)
-        assert isinstance(made.store, lasting.Lasting)
+        assert isinstance(daemon.store, persistent.Lasting)
+        assert isinstance(made.store, persistent.Lasting)
         assert daemon.store._pace == made.store._pace
 
 

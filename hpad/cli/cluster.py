@@ -164,8 +164,8 @@ async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     """hpad at work on the cluster of a kubeconfig; raises Failure when it cannot start as told."""
     from hpad import app, logs, settings
     from hpad.kube.auth import kubeconfig as config
+    from hpad.recording import writer
     from hpad.serve import server
-    from hpad.store import recording
 
     named = os.environ.get("HPAD_CONFIG")
     told = settings.load(file or (Path(named) if named else None), os.environ, {})
@@ -173,7 +173,7 @@ async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     daemon = app.App(told, cluster_config=await asyncio.to_thread(config.load, str(kubeconfig)))
     try:
         await daemon.start()
-    except (server.ServeError, recording.RecordError) as error:
+    except (server.ServeError, writer.RecordError) as error:
         raise Failure(f"hpad cannot be started: {error}") from error
     try:
         yield

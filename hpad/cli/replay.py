@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hpad.engine.settle import sentence
-from hpad.lab import replay
-from hpad.model import snapshot
-from hpad.model.snapshot import SnapshotError
+from hpad.recording import replay
+from hpad.recording.format import Scenario, SnapshotError, decode_scenario
 
 _DESCRIPTION = """\
 Replay recorded scenarios offline and print what hpad decides in each step: one JSON line a scenario,
@@ -69,14 +68,14 @@ def _print(scenarios: Iterator[Steps]) -> int:
 
 def _explain(scenarios: Iterator[Steps]) -> int:
     for place, scenario in scenarios:
-        decoded = _named(place, snapshot.decode_scenario, scenario)
+        decoded = _named(place, decode_scenario, scenario)
         print(f"{decoded.id or place}:")
         for line in _named(place, lambda value: list(_sentences(value)), decoded):
             print(f"  {line}")
     return 0
 
 
-def _sentences(scenario: snapshot.Scenario) -> Iterator[str]:
+def _sentences(scenario: Scenario) -> Iterator[str]:
     for replayed in replay.run(scenario):
         yield f"{replayed.step.time:%Y-%m-%dT%H:%M:%SZ} {sentence(replayed.decision, replayed.outcome)}"
 

@@ -19,9 +19,10 @@ from hpad.cli import variables
 from hpad.kube.auth import kubeconfig
 from hpad.logs.writer import Writer
 from hpad.manifests import folder
+from hpad.recording import writer as recording
 from hpad.serve import server
 from hpad.sources import manager
-from hpad.store import memory, recording
+from hpad.store import memory
 
 _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by

@@ -9,7 +9,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.kube import client
 from hpad.settings import Settings
-from hpad.store import configmaps, lasting, memory, sqlite
+from hpad.store import configmaps, memory, persistent, sqlite
 from hpad.telemetry import Telemetry
 
 
@@ -30,10 +30,10 @@ def build(
             log.info("histories will not survive a restart: name a file with --store sqlite:FILE")
         return memory.InMemory()
     if told.store.kind == "sqlite" and told.store.path is not None:
-        shelf: lasting.Shelf = sqlite.Sqlite(told.store.path, clock)
+        shelf: persistent.Shelf = sqlite.Sqlite(told.store.path, clock)
     else:
         shelf = configmaps.ConfigMaps(api, place(told, home), told.store.name, keeps)
-    return lasting.Lasting(shelf, clock, telemetry, pace(told), keeps)
+    return persistent.Lasting(shelf, clock, telemetry, pace(told), keeps)
 
 
 def place(told: Settings, home: str) -> str:
@@ -42,9 +42,9 @@ def place(told: Settings, home: str) -> str:
     return told.store.namespace or (told.election.namespace if told.election.enabled else home)
 
 
-def pace(told: Settings) -> lasting.Pace:
+def pace(told: Settings) -> persistent.Pace:
     """How often is saved: a file costs little, an object of the cluster one write a period."""
     period = told.sync_period.total_seconds()
     if told.store.kind == "sqlite":
-        return lasting.Pace(tick=min(0.25, period / 8), rest=min(1.0, period / 4))
-    return lasting.Pace(tick=min(1.0, period / 8), rest=period)
+        return persistent.Pace(tick=min(0.25, period / 8), rest=min(1.0, period / 4))
+    return persistent.Pace(tick=min(1.0, period / 8), rest=period)

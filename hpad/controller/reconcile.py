@@ -21,9 +21,8 @@ from hpad.engine import conditions, decide, examine, fallback_policy, settle
 from hpad.engine.view import DRY_RUN, Tunables, View, Withheld
 from hpad.kube import errors
 from hpad.logs.episode import Episode
-from hpad.store import scenario
-from hpad.store.memory import NOTHING, Begun, Last, Memory, Store
-from hpad.store.validity import Validity
+from hpad.recording import reconciled
+from hpad.store.memory import NOTHING, Begun, Last, Memory, Store, Validity
 from hpad.telemetry import Telemetry
 
 _OUTDATED = 2
@@ -36,7 +35,7 @@ Answers = Sequence[Sample | AdapterError]
 class Journal(Protocol):
     """Where reconciles are recorded; must not wait."""
 
-    def note(self, done: scenario.Reconciled) -> None: ...
+    def note(self, done: reconciled.Reconciled) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
@@ -162,7 +161,7 @@ class Reconciler:
         view = turn.view
         settlement = settle.settle(view, decision, outcome)
         if self._journal is not None:
-            done = scenario.Reconciled(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
+            done = reconciled.Reconciled(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
             self._journal.note(done)
         await self._publish(turn, decision, outcome, settlement)
         self._count(view, settlement, asked.seconds, self._clock.monotonic() - began)

@@ -39,8 +39,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
 from hpad.clock import Moment
 from hpad.engine.history import History, Recommendation, Rescale, shifted
 from hpad.engine.view import View
-from hpad.store.memory import Begun, Memory
-from hpad.store.validity import SKEW
+from hpad.store.memory import SKEW, Begun, Memory
 
 
 def rescaled_since(memory: Memory, status: HorizontalPodAutoscalerStatus) -> bool:

@@ -37,9 +37,8 @@ from hpad.controller.cluster import HpaSource
 from hpad.controller.workers import Slot
 from hpad.controller.workqueue import DelayingQueue
 from hpad.election import owner
-from hpad.store import validity
-from hpad.store.memory import Store, judged
-from hpad.store.validity import Validity
+from hpad.store import memory
+from hpad.store.memory import Store, Validity, judged
 
 _BEYOND: Final = datetime.resolution
 """So much later than whole periods after another is a turn: windows still count what is as old as they are long."""
@@ -145,7 +144,7 @@ async def announce(store: Store, key: Key, slot: Slot, moment: Moment) -> None:
     """
     held = await store.recall(key)
     left = held.validity_left(moment)
-    if held.validity is None or left <= validity.SLIGHT:
+    if held.validity is None or left <= memory.SLIGHT:
         return
     noted = False
     store.put(key, msgspec.structs.replace(judged(held, moment), validity=held.validity.spent()))

@@ -22,8 +22,7 @@ from hpad.api import hpa as hpas
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.engine.history import Heard, History, Recommendation, Rescale
-from hpad.store.memory import Begun, Memory
-from hpad.store.validity import Validity
+from hpad.store.memory import Begun, Memory, Validity
 
 FORMAT: Final = 1
 MOST: Final = 1024

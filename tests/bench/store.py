@@ -29,7 +29,7 @@ from hpad.engine.history import History, Recommendation, Rescale
 from hpad.kube import client
 from hpad.kube.auth import credentials
 from hpad.lab.cluster import Cluster
-from hpad.store import configmaps, lasting, sqlite
+from hpad.store import configmaps, persistent, sqlite
 from hpad.store.memory import Memory
 from hpad.telemetry import Telemetry
 
@@ -39,7 +39,7 @@ TICKS = 1 if SHORT else 3
 TURN = timedelta(seconds=15)
 WINDOW = 21
 START = datetime(2026, 1, 1, tzinfo=UTC)
-NEVER = lasting.Pace(tick=0.0, rest=3600.0)
+NEVER = persistent.Pace(tick=0.0, rest=3600.0)
 
 
 class Cost(NamedTuple):
@@ -74,13 +74,13 @@ def serve(pipe: Connection) -> None:
 
 
 @contextlib.asynccontextmanager
-async def in_a_file() -> AsyncIterator[lasting.Shelf]:
+async def in_a_file() -> AsyncIterator[persistent.Shelf]:
     with tempfile.TemporaryDirectory() as folder:
         yield sqlite.Sqlite(Path(folder) / "history.db", SystemClock())
 
 
 @contextlib.asynccontextmanager
-async def in_the_cluster() -> AsyncIterator[lasting.Shelf]:
+async def in_the_cluster() -> AsyncIterator[persistent.Shelf]:
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     process = spawning.Process(target=serve, args=(theirs,))
@@ -95,7 +95,7 @@ async def in_the_cluster() -> AsyncIterator[lasting.Shelf]:
         await asyncio.to_thread(process.join)
 
 
-async def timed(keys: list[Key], store: lasting.Lasting) -> Cost:
+async def timed(keys: list[Key], store: persistent.Lasting) -> Cost:
     """Until the last of these is saved."""
     longest = 0.0
 
@@ -115,9 +115,9 @@ async def timed(keys: list[Key], store: lasting.Lasting) -> Cost:
     return cost
 
 
-async def measure(name: str, shelf: lasting.Shelf, count: int) -> None:
+async def measure(name: str, shelf: persistent.Shelf, count: int) -> None:
     keys = [Key(f"team-{number % 50}", f"web-{number}") for number in range(count)]
-    store = lasting.Lasting(shelf, SystemClock(), Telemetry(), NEVER)
+    store = persistent.Lasting(shelf, SystemClock(), Telemetry(), NEVER)
     running = asyncio.create_task(store.run())
     await store.recall(keys[0])
     costs = []

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from hpad.lab import replay
+from hpad.recording import replay
 
 MANY = 10
 """How many differences a failed test shows."""

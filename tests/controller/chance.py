@@ -17,7 +17,7 @@ from controller.lives import Life, World
 from hpad import clock as clocks
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.kube import errors
-from hpad.store import lasting
+from hpad.store import persistent
 
 EVENTS = 24
 BUSY = (8, 20)
@@ -25,7 +25,7 @@ PEAK = 100
 GAPS = (0.5, 3.0, 10.0, 20.0, 50.0, 90.0)
 """Seconds for which hpad is down, or another has the HPA."""
 JUMPS = (-3600, -600, -120, -20, -5, 5, 20, 120, 600, 3600)
-PACES = (lasting.Pace(0.25, 1.0, 3.0), lasting.Pace(1.0, 15.0, 3.0))
+PACES = (persistent.Pace(0.25, 1.0, 3.0), persistent.Pace(1.0, 15.0, 3.0))
 WINDOWS = (45, 60, 120)
 GROWTH = (2, 60)
 """Pods that may come in a period of so many seconds."""

@@ -20,7 +20,7 @@ from hpad.api.metadata import Key
 from hpad.controller import schedule
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
-from hpad.store import lasting
+from hpad.store import persistent
 from hpad.telemetry import Telemetry
 
 WEB = Key("default", "web")
@@ -233,7 +233,7 @@ class World:
         self.writes.append(Write(virtual.now(), before, after, low, spec.max_replicas))
 
 
-QUICK = lasting.Pace(0.25, 1.0, 3.0)
+QUICK = persistent.Pace(0.25, 1.0, 3.0)
 
 
 class Series(Telemetry):
@@ -252,10 +252,10 @@ def telemetry() -> Telemetry:
 class Life:
     """One process, from its start to its end. `pace` is that of its store; one that does not lead stands by."""
 
-    def __init__(self, world: World, pace: lasting.Pace = QUICK, *, leads: bool = True) -> None:
+    def __init__(self, world: World, pace: persistent.Pace = QUICK, *, leads: bool = True) -> None:
         self.world = world
         self.owner = Switch(leads)
-        self.store = lasting.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: self.owner.keeps)
+        self.store = persistent.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: self.owner.keeps)
         self.bench = Bench(
             *(found for found in (world.found, world.rival) if found is not None),
             owner=self.owner,

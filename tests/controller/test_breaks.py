@@ -14,7 +14,7 @@ from hpad.controller import recovery
 from hpad.election.owner import Owner
 from hpad.engine.history import History, Recommendation, Rescale
 from hpad.engine.view import Gates, Tunables, View
-from hpad.store import lasting
+from hpad.store import persistent
 from hpad.store.memory import Begun, Memory
 from hpad.telemetry import Telemetry
 
@@ -91,7 +91,7 @@ def test_an_hpa_that_was_gone_and_comes_back_says_so() -> None:
 
     async def main() -> None:
         clock = virtual.VirtualClock()
-        store = lasting.Lasting(Nowhere(), clock, Telemetry(), lasting.Pace(0.25, 1.0))
+        store = persistent.Lasting(Nowhere(), clock, Telemetry(), persistent.Pace(0.25, 1.0))
         memory = Memory(uid="u", history=History((Recommendation(clock.now(), 4),)), at=clock.now())
         store.put(WEB, memory)
         assert not store.get(WEB).recalled

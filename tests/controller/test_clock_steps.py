@@ -12,8 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import Moment
 from hpad.controller.recovery import caught_up
 from hpad.engine.history import Heard, History, Recommendation, Rescale
-from hpad.store.memory import Begun, Memory
-from hpad.store.validity import Validity
+from hpad.store.memory import Begun, Memory, Validity
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

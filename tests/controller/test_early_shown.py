@@ -21,7 +21,8 @@ from hpad.controller import overlap, reconcile, recovery
 from hpad.election import owner
 from hpad.engine.view import View
 from hpad.kube import errors
-from hpad.store import lasting, validity
+from hpad.store import memory as validity
+from hpad.store import persistent
 
 MORE = range(1, 200)
 """Where a change moved what happens in a life: the seeds that are tried after the one that is known to show it."""
@@ -66,7 +67,7 @@ def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:
 
 def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:
     """Another hpad that takes over goes by what it has read at its own start."""
-    patch.setattr(lasting.Lasting, "refresh", lambda self, keys=None: None)
+    patch.setattr(persistent.Lasting, "refresh", lambda self, keys=None: None)
 
 
 def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:

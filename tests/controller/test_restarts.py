@@ -11,10 +11,10 @@ from controller import lives
 from controller.bench import hpa
 from controller.lives import Life, World
 
-from hpad.store import lasting
+from hpad.store import persistent
 
 WINDOW = {"scaleDown": {"stabilizationWindowSeconds": 300}}
-SQLITE, CONFIG_MAPS = lasting.Pace(0.25, 1.0), lasting.Pace(1.0, 15.0)
+SQLITE, CONFIG_MAPS = persistent.Pace(0.25, 1.0), persistent.Pace(1.0, 15.0)
 UNDISTURBED = (285.0, 301.0)
 """Seconds between the end of a peak and the scale-down; the last turn wanted the peak up to a period before its end."""
 HELD = (301.0, 375.0)
@@ -29,7 +29,7 @@ async def shrunk(world: World, life: Life, since: float) -> float:
     return virtual.now() - since
 
 
-async def peaked(pace: lasting.Pace, turns: int = 2, fails: bool = False) -> tuple[World, Life]:
+async def peaked(pace: persistent.Pace, turns: int = 2, fails: bool = False) -> tuple[World, Life]:
     """Ten replicas that five would do for since 225 s, but for the last turns; the store fails since they began."""
     world = World(10, WINDOW)
     life = Life(world, pace)
@@ -108,7 +108,7 @@ def test_a_clock_that_is_set_while_hpad_is_down_hides_no_turn(jump: int) -> None
 @pytest.mark.parametrize("pace", [SQLITE, CONFIG_MAPS])
 @pytest.mark.parametrize("jump", [0, -3600, 3600])
 @pytest.mark.parametrize("down", [0.5, 5, 14, 20])
-def test_a_clean_restart_goes_on_as_if_nothing_had_happened(down: float, jump: int, pace: lasting.Pace) -> None:
+def test_a_clean_restart_goes_on_as_if_nothing_had_happened(down: float, jump: int, pace: persistent.Pace) -> None:
     """Even where a planned turn comes a little late by it."""
 
     async def main() -> float:

@@ -16,9 +16,8 @@ import virtual
 from controller.bench import Bench, hpa
 
 from hpad.api.metadata import Key
-from hpad.lab import replay
-from hpad.model import snapshot
-from hpad.store import scenario
+from hpad.recording import reconciled, replay
+from hpad.recording.format import decode_scenario
 
 PERIOD = 15.0
 WINDOW = 60
@@ -130,9 +129,9 @@ class Journal:
     """Keeps what was done."""
 
     def __init__(self) -> None:
-        self.done: list[scenario.Reconciled] = []
+        self.done: list[reconciled.Reconciled] = []
 
-    def note(self, done: scenario.Reconciled) -> None:
+    def note(self, done: reconciled.Reconciled) -> None:
         self.done.append(done)
 
     def forget(self, key: Key) -> None:
@@ -142,7 +141,7 @@ class Journal:
 def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
     """The time of a step is the moment it was decided with: each history follows from the steps before."""
 
-    async def main() -> list[scenario.Reconciled]:
+    async def main() -> list[reconciled.Reconciled]:
         behavior = {"scaleUp": {"policies": [POLICY]}, "scaleDown": {"stabilizationWindowSeconds": WINDOW}}
         delays = itertools.cycle([0.1, 8.0, 2.0, 0.0, 5.0])
         life = Life(lambda: 40 if len(life.arrivals) < 9 else 1, delays, behavior=behavior)
@@ -151,11 +150,11 @@ def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
         return journal.done
 
     done = virtual.run(main())
-    recording = scenario.head(done[0], "slow")
-    recording["steps"] = [scenario.step(each, new_spec=False) for each in done]
+    recording = reconciled.head(done[0], "slow")
+    recording["steps"] = [reconciled.step(each, new_spec=False) for each in done]
     written = json.loads(msgspec.json.encode(recording))
     steps = replay.replay(written)["steps"]
     assert {step["action"] for step in steps} == {"none", "scale_up", "scale_down"}
     assert steps == [step["expect"] for step in written["steps"]]
-    histories = [each.settlement.history for each in replay.run(snapshot.decode_scenario(written))]
+    histories = [each.settlement.history for each in replay.run(decode_scenario(written))]
     assert histories == [each.settlement.history for each in done]

@@ -25,10 +25,9 @@ from hpad.api.metadata import Key
 from hpad.engine import decide, examine, settle
 from hpad.engine.history import History, Recommendation, Rescale
 from hpad.engine.view import View
-from hpad.model import snapshot
+from hpad.recording.format import Step
 from hpad.store import record
-from hpad.store.memory import NOTHING, Begun, Memory
-from hpad.store.validity import Validity
+from hpad.store.memory import NOTHING, Begun, Memory, Validity
 
 SKEW = timedelta(minutes=1)
 ATTEMPTS = 5
@@ -71,7 +70,7 @@ class Early(NamedTuple):
     due: int
 
 
-def view_of(planned: Planned, step: snapshot.Step, history: History, status: HorizontalPodAutoscalerStatus) -> View:
+def view_of(planned: Planned, step: Step, history: History, status: HorizontalPodAutoscalerStatus) -> View:
     return View(
         hpa=msgspec.structs.replace(planned.hpa, status=status),
         now=step.time.astimezone(UTC),
@@ -95,7 +94,7 @@ def outcome_of(wanted: int, refusals: list[str]) -> settle.Outcome:
     return settle.Outcome((wanted,) * (conflicts + 1), error)
 
 
-def play(planned: Planned, step: snapshot.Step, held: Memory, gap: timedelta, valid: Validity) -> Turn:
+def play(planned: Planned, step: Step, held: Memory, gap: timedelta, valid: Validity) -> Turn:
     """One step, from what is remembered before it; `valid` goes with the memory it leaves."""
     uid = planned.hpa.metadata.uid
     held = held if held.uid == uid else NOTHING

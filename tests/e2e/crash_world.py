@@ -16,8 +16,9 @@ from hpad.api.metadata import Key
 from hpad.api.sample import Sample
 from hpad.clock import SystemClock
 from hpad.kube import errors
-from hpad.model import snapshot
-from hpad.store import lasting, scenario
+from hpad.recording import reconciled
+from hpad.recording.format import Step
+from hpad.store import persistent
 
 
 class StepClock:
@@ -82,7 +83,7 @@ class World:
 
     def __init__(self, pulse: Pulse) -> None:
         self.number = 0
-        self.step: snapshot.Step
+        self.step: Step
         self.refusals: list[str] = []
         self.wrote: int | None = None
         self.pods = self
@@ -127,7 +128,7 @@ class World:
         self._pulse.moment()
         return self.step.answer(queries)
 
-    def note(self, done: scenario.Reconciled) -> None:
+    def note(self, done: reconciled.Reconciled) -> None:
         """As the journal of the reconciler: what it decided with."""
         self._pulse.note(f"h {self.number} {json.dumps(str(done.view.history))}")
 
@@ -138,7 +139,7 @@ class World:
 class Witness:
     """A shelf that tells of all that goes in and comes out."""
 
-    def __init__(self, shelf: lasting.Shelf, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
+    def __init__(self, shelf: persistent.Shelf, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
         self.name = shelf.name
         self._trouble = trouble
         self._shelf = shelf

@@ -48,12 +48,13 @@ from hpad.controller.workers import Slot, Slots
 from hpad.engine import settle
 from hpad.kube import client
 from hpad.kube.auth import kubeconfig
-from hpad.model import snapshot
-from hpad.store import configmaps, lasting, memory, sqlite
+from hpad.recording.format import Scenario, Step, decode_scenario, decode_step
+from hpad.store import configmaps, persistent, sqlite
+from hpad.store import memory as memory_module
 from hpad.telemetry import Telemetry
 
 LONG = 500
-PACE = lasting.Pace(tick=0.0005, rest=0.005, loading=0.02)
+PACE = persistent.Pace(tick=0.0005, rest=0.005, loading=0.02)
 LAZY = PACE._replace(rest=86400.0, loading=0.0)
 """Nothing is saved but what is asked for, so that the order of what happens depends on seed (and hashes) alone."""
 
@@ -63,14 +64,14 @@ class Planned(NamedTuple):
 
     which: int
     hpa: HorizontalPodAutoscaler
-    scenario: snapshot.Scenario
-    step: snapshot.Step
+    scenario: Scenario
+    step: Step
     left: int
 
 
 def steps(timeline: Path) -> list[Planned]:
     """The steps in the order they come, those of the scenarios in turn."""
-    scenarios = [snapshot.decode_scenario(json.loads(line)) for line in timeline.read_text().splitlines()]
+    scenarios = [decode_scenario(json.loads(line)) for line in timeline.read_text().splitlines()]
     longest = max(len(each.steps) for each in scenarios)
     turns = [
         (which, each, turn) for turn in range(longest) for which, each in enumerate(scenarios) if turn < len(each.steps)
@@ -78,12 +79,12 @@ def steps(timeline: Path) -> list[Planned]:
     return [_planned(*turn) for turn in turns[:LONG]]
 
 
-def _planned(which: int, played: snapshot.Scenario, turn: int) -> Planned:
+def _planned(which: int, played: Scenario, turn: int) -> Planned:
     known = msgspec.structs.replace(played.hpa.metadata, name=f"{played.hpa.metadata.name}-{which}", uid=f"uid-{which}")
     raw = played.steps[turn]
     specs = [step["spec"] for step in played.steps[: turn + 1] if step.get("spec")]
-    spec = snapshot.decode_step({**raw, "spec": specs[-1]}).spec if specs else played.hpa.spec
-    step, wrote = snapshot.decode_step(raw), raw["expect"].get("scaleTo")
+    spec = decode_step({**raw, "spec": specs[-1]}).spec if specs else played.hpa.spec
+    step, wrote = decode_step(raw), raw["expect"].get("scaleTo")
     left = wrote if wrote is not None else 0 if step.scale is None else step.scale.spec.replicas
     return Planned(
         which, msgspec.structs.replace(played.hpa, metadata=known, spec=spec or played.hpa.spec), played, step, left
@@ -97,7 +98,7 @@ class Targets:
         self._ours: dict[int, int] = {}
         self._theirs: dict[int, int] = {}
 
-    def found(self, planned: Planned) -> snapshot.Step:
+    def found(self, planned: Planned) -> Step:
         """The step with the count that its target has by now."""
         step, which = planned.step, planned.which
         if step.scale is None or step.scale_error is not None:
@@ -143,18 +144,18 @@ def begun(seen: Path, step: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def opened(
-    where: str, now: Clock, pulse: Pulse, pace: lasting.Pace, trouble: crash_troubles.Trouble
-) -> AsyncIterator[memory.Store]:
+    where: str, now: Clock, pulse: Pulse, pace: persistent.Pace, trouble: crash_troubles.Trouble
+) -> AsyncIterator[memory_module.Store]:
     if where == "memory":
-        yield memory.InMemory()
+        yield memory_module.InMemory()
         return
     async with contextlib.AsyncExitStack() as stack:
         if where.startswith("http"):
             api = await stack.enter_async_context(client.Client(kubeconfig.ClusterConfig(server=where), SystemClock()))
-            shelf: lasting.Shelf = configmaps.ConfigMaps(api, "default", "hpad-history")
+            shelf: persistent.Shelf = configmaps.ConfigMaps(api, "default", "hpad-history")
         else:
             shelf = sqlite.Sqlite(Path(where), SystemClock())
-        store = lasting.Lasting(Witness(shelf, pulse, trouble), now, Telemetry(), pace)
+        store = persistent.Lasting(Witness(shelf, pulse, trouble), now, Telemetry(), pace)
         running = asyncio.create_task(store.run())
         yield store
         running.cancel()
@@ -218,7 +219,9 @@ def next_of(plan: list[Planned], number: int) -> int:
     return next((later for later in range(number + 1, len(plan)) if plan[later].which == which), len(plan))
 
 
-def reconciler(planned: Planned, clock: StepClock, world: World, store: memory.Store, gap: timedelta) -> Reconciler:
+def reconciler(
+    planned: Planned, clock: StepClock, world: World, store: memory_module.Store, gap: timedelta
+) -> Reconciler:
     claims = Claims()
     for name, picked in planned.scenario.others.items():
         claims.claim(Key(planned.hpa.metadata.namespace, name), picked)

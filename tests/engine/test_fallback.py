@@ -12,7 +12,8 @@ from hpad.engine.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTI
 from hpad.engine.decide import Decision
 from hpad.engine.fallback_policy import Fallback, Terms
 from hpad.engine.view import Gates, View
-from hpad.model import snapshot
+from hpad.recording.encode import encode_step
+from hpad.recording.format import decode_step
 from tests.engine import world
 
 DOWN = AdapterError("the broker is down")
@@ -284,8 +285,6 @@ def test_terms_are_recorded_and_read_back():
     agreed = (Terms(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500), Terms())
     target = Agreed(QUEUE, RATE, replicas=1, annotations={})
     view = target.view()
-    step = snapshot.encode_step(
-        now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=agreed, terms_flaw="x"
-    )
-    read = snapshot.decode_step(step)
+    step = encode_step(now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=agreed, terms_flaw="x")
+    read = decode_step(step)
     assert (read.agreed, read.terms_flaw) == (agreed, "x")

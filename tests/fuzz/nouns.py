@@ -19,12 +19,12 @@ from hpad.api.fields import FieldError
 from hpad.api.metadata import Key
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.engine import fallback_policy
-from hpad.lab import replay
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import configuration as keda_configuration
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.fields import Wrong
-from hpad.model.snapshot import SnapshotError
+from hpad.recording import replay
+from hpad.recording.format import SnapshotError
 from hpad.sources import plugins
 from hpad.store import record
 

@@ -11,7 +11,7 @@ import structlog
 
 from hpad import clock, logs
 from hpad.manifests.folder import Folder
-from hpad.store import recording
+from hpad.recording import writer
 
 ESCAPES = "\x1b[2J\x1b[31mred\x9b\r\nfake line\x07\u202eenil\u2028\x7f\udc80"
 GOOD = (
@@ -50,10 +50,10 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(form: str, monkeypa
 
 def test_a_record_stays_in_its_folder(tmp_path: Path) -> None:
     """No API server lets such a name pass; hpad does not rely on that."""
-    name = recording.file_name("../../etc", "/passwd\n", "20260101T000000Z")
+    name = writer.file_name("../../etc", "/passwd\n", "20260101T000000Z")
     assert (tmp_path / name).resolve().parent == tmp_path.resolve()
     assert name == "..%2F..%2Fetc.%2Fpasswd%0A.20260101T000000Z.jsonl"
-    assert recording.file_name("shop", "web.v1-2", "20260101T000000Z") == "shop.web.v1-2.20260101T000000Z.jsonl"
+    assert writer.file_name("shop", "web.v1-2", "20260101T000000Z") == "shop.web.v1-2.20260101T000000Z.jsonl"
 
 
 def test_what_is_no_file_in_a_folder_of_manifests_is_a_problem_and_holds_up_nobody(tmp_path: Path) -> None:

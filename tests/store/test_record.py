@@ -10,8 +10,7 @@ from hpad.api import hpa as hpas
 from hpad.api.metadata import Key
 from hpad.engine.history import Heard, History, Recommendation, Rescale
 from hpad.store import record
-from hpad.store.memory import Begun, Memory
-from hpad.store.validity import Validity
+from hpad.store.memory import Begun, Memory, Validity
 
 KEY = Key("shop", "web")
 START = datetime(2026, 1, 1, tzinfo=UTC)

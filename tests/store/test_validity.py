@@ -6,7 +6,7 @@ import pytest
 
 from hpad import clock
 from hpad.clock import Moment
-from hpad.store.validity import Validity
+from hpad.store.memory import Validity
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MADE = Validity(clock.boot(), 100.0, lasts=15.0, grace=15.0)

@@ -7,7 +7,7 @@ import msgspec
 
 from hpad.api.metadata import Key
 from hpad.engine.history import Heard, History, Recommendation, Rescale
-from hpad.store.memories import Memories
+from hpad.store.compact import Memories
 from hpad.store.memory import Last, Memory
 
 WEB, API = Key("shop", "web"), Key("shop", "api")

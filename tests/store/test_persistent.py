@@ -11,13 +11,13 @@ import virtual
 
 from hpad.api.metadata import Key
 from hpad.engine.history import History, Recommendation, Rescale
-from hpad.store import lasting, record
+from hpad.store import persistent, record
 from hpad.store.memory import Last, Memory
 from hpad.telemetry import Telemetry
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
 LATELY = History((Recommendation(virtual.START, 3),), (Rescale(virtual.START, 1),))
-PACE = lasting.Pace(tick=1, rest=15)
+PACE = persistent.Pace(tick=1, rest=15)
 
 
 class Shelf:
@@ -69,7 +69,7 @@ class Bench:
     def __init__(self, shelf: Shelf) -> None:
         self.telemetry = Telemetry()
         self.gone: set[Key] = set()
-        self.store = lasting.Lasting(shelf, virtual.VirtualClock(), self.telemetry, PACE)
+        self.store = persistent.Lasting(shelf, virtual.VirtualClock(), self.telemetry, PACE)
         self.running = asyncio.create_task(self.store.run(lambda key: key not in self.gone))
 
     async def stop(self) -> None:
@@ -154,9 +154,9 @@ def test_who_vanished_is_forgotten_after_a_grace() -> None:
         bench = Bench(shelf)
         await bench.store.recall(WEB)
         bench.gone = {WEB}
-        await asyncio.sleep(lasting.GRACE.total_seconds() / 2)
+        await asyncio.sleep(persistent.GRACE.total_seconds() / 2)
         assert WEB in shelf.records
-        await asyncio.sleep(lasting.GRACE.total_seconds())
+        await asyncio.sleep(persistent.GRACE.total_seconds())
         assert set(shelf.records) == {API}
         assert list(bench.store.keys()) == [API]
         await bench.stop()
@@ -185,7 +185,7 @@ def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
         bench.gone = set()
         bench.store.put(WEB, known)
         assert bench.store.get(WEB) == known
-        await asyncio.sleep(lasting.GRACE.total_seconds() * 2)
+        await asyncio.sleep(persistent.GRACE.total_seconds() * 2)
         assert bench.store.get(WEB) == known
         await bench.stop()
 
@@ -198,7 +198,7 @@ def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
     async def main() -> None:
         bench = Bench(Shelf())
         await bench.store.recall(WEB)
-        keys = [Key("shop", f"job-{number}") for number in range(lasting.MOST_GONE + 50)]
+        keys = [Key("shop", f"job-{number}") for number in range(persistent.MOST_GONE + 50)]
         for key in (WEB, *keys):
             bench.store.put(key, Memory(uid="1"))
         bench.gone = {*keys[:10]}
@@ -207,7 +207,7 @@ def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
         bench.gone = {*keys}
         await asyncio.sleep(120)
         kept = set(bench.store.keys())
-        assert len(kept) == lasting.MOST_GONE + 1
+        assert len(kept) == persistent.MOST_GONE + 1
         assert WEB in kept
         assert not kept & bench.gone & {*keys[:10]}
         await bench.stop()

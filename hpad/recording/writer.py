@@ -8,6 +8,8 @@ was set), and where a step could not be written (to a file that somebody took aw
 Only the user of the daemon may read a recording (mode 0600; 0700 for a folder that is created).
 
 The folder is kept to a limit (see `rotation`): a file that has become large is gone on with in START-1, START-2, ...
+
+The files of a folder, kept to so many bytes in all: those that were written to longest ago go first.
 """
 
 import asyncio
@@ -28,7 +30,59 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.history import History
 from hpad.logs.episode import Episode
-from hpad.store import rotation, scenario
+from hpad.recording import reconciled
+
+_PART: Final = 16
+"""The largest file is this part of all, so that what goes at a time is little of what is kept."""
+_LOWERED: Final = 0.9
+"""To this part of the limit the files are brought when they have passed it: looking at all of them takes time."""
+
+
+class Rotation:
+    """`names` are those of our files: no other one counts, or is removed. `limit` in bytes; 0: none."""
+
+    def __init__(self, folder: Path, names: re.Pattern[str], limit: int) -> None:
+        self.limit = limit
+        self._folder = folder
+        self._names = names
+        self._taken = 0
+
+    @property
+    def largest(self) -> int | None:
+        """From this size on a file should be gone on with in another one, None: never."""
+        return self.limit // _PART or None
+
+    def measure(self) -> set[Path]:
+        """Take stock, of what earlier processes left, too; returns and raises as `grew`."""
+        self._taken = sum(size for _, size, _ in self._files())
+        return self.grew(0)
+
+    def grew(self, size: int) -> set[Path]:
+        """So many bytes were added; returns the files that were removed to make room for them. Raises OSError."""
+        self._taken += size
+        if not self.limit or self._taken <= self.limit:
+            return set()
+        removed = set()
+        files = sorted(self._files())
+        self._taken = sum(size for _, size, _ in files)
+        for _, held, path in files:
+            if self._taken <= self.limit * _LOWERED:
+                break
+            path.unlink(missing_ok=True)
+            self._taken -= held
+            removed.add(path)
+        return removed
+
+    def _files(self) -> list[tuple[int, int, Path]]:
+        """When each was last written to, its size and itself."""
+        found = []
+        for path in self._folder.iterdir():
+            if self._names.search(path.name):
+                with contextlib.suppress(FileNotFoundError):
+                    told = path.stat()
+                    found.append((told.st_mtime_ns, told.st_size, path))
+        return found
+
 
 _LONGEST = 5760
 _QUEUED = 10_000
@@ -63,9 +117,9 @@ class Journal:
 
     def __init__(self, folder: Path, clock: Clock, limit: int = 0) -> None:
         self._folder = folder
-        self._rotation = rotation.Rotation(folder, _NAMES, limit)
+        self._rotation = Rotation(folder, _NAMES, limit)
         self._clock = clock
-        self._queue: deque[scenario.Reconciled | Key] = deque(maxlen=_QUEUED)
+        self._queue: deque[reconciled.Reconciled | Key] = deque(maxlen=_QUEUED)
         self._filled = asyncio.Event()
         self._files: dict[Key, _File] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -93,7 +147,7 @@ class Journal:
         if self._writer is not None:
             await self._writer
 
-    def note(self, done: scenario.Reconciled) -> None:
+    def note(self, done: reconciled.Reconciled) -> None:
         """Take a reconcile; never waits."""
         if len(self._queue) == _QUEUED:
             self._slow.struck(waiting=_QUEUED)
@@ -132,7 +186,7 @@ class Journal:
             except (OSError, ValueError, RuntimeError) as error:  # no room, nothing JSON can say, no thread
                 self._failing.struck(hpa=str(done.view.hpa.metadata.key), error=str(error))
 
-    def _append(self, done: scenario.Reconciled) -> None:
+    def _append(self, done: reconciled.Reconciled) -> None:
         """Runs in a thread, one call at a time."""
         key = done.view.hpa.metadata.key
         file = self._files.get(key)
@@ -146,7 +200,7 @@ class Journal:
         self._put(file, done)
         self._drop(self._rotation.grew(file.size - before))
 
-    def _put(self, file: _File, done: scenario.Reconciled) -> None:
+    def _put(self, file: _File, done: reconciled.Reconciled) -> None:
         hpa, steps, file.steps = done.view.hpa, file.steps, 0
         if steps in (0, _LONGEST) or done.view.history != file.history or hpa.metadata.uid != file.uid:
             self._begin(file, done)
@@ -161,9 +215,9 @@ class Journal:
             self._log.info("recordings were removed to make room", files=len(removed), limit=self._rotation.limit)
             self._files = {key: file for key, file in self._files.items() if file.path not in removed}
 
-    def _begin(self, file: _File, done: scenario.Reconciled) -> None:
-        head = msgspec.json.encode(scenario.head(done, f"{file.path.stem}-{file.scenarios}"))
-        step = msgspec.json.encode(scenario.step(done, new_spec=False))
+    def _begin(self, file: _File, done: reconciled.Reconciled) -> None:
+        head = msgspec.json.encode(reconciled.head(done, f"{file.path.stem}-{file.scenarios}"))
+        step = msgspec.json.encode(reconciled.step(done, new_spec=False))
         with open(file.path, "a+b", opener=_private) as out:
             if _is_cut(out):
                 out.write(b"\n")
@@ -171,9 +225,9 @@ class Journal:
             file.size = out.tell()
         file.scenarios, file.steps = file.scenarios + 1, 1
 
-    def _grow(self, file: _File, done: scenario.Reconciled) -> None:
+    def _grow(self, file: _File, done: reconciled.Reconciled) -> None:
         """Put the step where the line's end was: one write, so that a reader sees the line whole."""
-        step = msgspec.json.encode(scenario.step(done, new_spec=done.view.hpa.spec != file.spec))
+        step = msgspec.json.encode(reconciled.step(done, new_spec=done.view.hpa.spec != file.spec))
         with file.path.open("r+b") as out:
             out.seek(-len(_TAIL), os.SEEK_END)
             out.write(b"," + step + _TAIL)

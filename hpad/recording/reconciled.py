@@ -10,7 +10,7 @@ from hpad.api.metadata import ObjectMeta
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import settle
 from hpad.engine.view import View
-from hpad.model import snapshot
+from hpad.recording.encode import encode_scenario, encode_step
 
 _CONFLICT = "conflict"
 
@@ -31,7 +31,7 @@ def head(done: Reconciled, name: str) -> dict[str, Any]:
     view = done.view
     known_as = ObjectMeta(name=view.hpa.metadata.name, namespace=view.hpa.metadata.namespace)
     hpa = msgspec.structs.replace(view.hpa, metadata=known_as)
-    scenario = snapshot.encode_scenario(name, hpa, view.tunables, view.history, ())
+    scenario = encode_scenario(name, hpa, view.tunables, view.history, ())
     del scenario["steps"]
     return scenario
 
@@ -39,7 +39,7 @@ def head(done: Reconciled, name: str) -> dict[str, Any]:
 def step(done: Reconciled, *, new_spec: bool) -> dict[str, Any]:
     """One step: what was seen, and under `expect` what came of it. The spec is written where it is new."""
     view = done.view
-    seen = snapshot.encode_step(
+    seen = encode_step(
         now=view.now,
         pods=view.pods,
         queries=done.queries,

@@ -28,7 +28,7 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.store import record
-from hpad.store.memories import Memories
+from hpad.store.compact import Memories
 from hpad.store.memory import NOTHING, Memory, judged
 from hpad.telemetry import Telemetry
 

@@ -19,8 +19,7 @@ from hpad.engine.decide import Decision, decide, queries
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.view import View
-from hpad.model import snapshot
-from hpad.model.snapshot import Scenario, SnapshotError, Step
+from hpad.recording.format import Scenario, SnapshotError, Step, decode_scenario, decode_step
 
 ATTEMPTS: Final = 5
 """How often the scale is written where another writer got in between."""
@@ -50,7 +49,7 @@ def replay(scenario: dict[str, Any]) -> dict[str, Any]:
 
     Raises SnapshotError (a ValueError) naming the field that can't be read.
     """
-    decoded = snapshot.decode_scenario(scenario)
+    decoded = decode_scenario(scenario)
     return {"id": decoded.id, "steps": [_written(replayed) for replayed in run(decoded)]}
 
 
@@ -60,7 +59,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
     hpa, history = scenario.hpa, scenario.history
     for index, value in enumerate(scenario.steps):
         where = f"steps[{index}]"
-        step = snapshot.decode_step(value, where)
+        step = decode_step(value, where)
         if step.spec is not None:
             hpa = msgspec.structs.replace(hpa, spec=step.spec)
         view = View(

@@ -14,9 +14,9 @@ import pytest
 
 from hpad.cli import replay as command
 from hpad.engine.decide import queries
-from hpad.lab import replay
-from hpad.model import snapshot
-from hpad.model.snapshot import SnapshotError
+from hpad.recording import replay
+from hpad.recording.encode import encode_scenario, encode_step
+from hpad.recording.format import SnapshotError, decode_scenario
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 
@@ -140,9 +140,9 @@ def test_a_value_that_is_no_quantity_is_an_error_of_its_metric() -> None:
 
 def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
     """A scenario written anew from what its replay saw."""
-    decoded = snapshot.decode_scenario(row)
+    decoded = decode_scenario(row)
     steps = [
-        snapshot.encode_step(
+        encode_step(
             now=seen.view.now,
             pods=seen.view.pods,
             queries=queries(seen.view),
@@ -156,7 +156,7 @@ def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
         )
         for seen in replay.run(decoded)
     ]
-    again = snapshot.encode_scenario(decoded.id, decoded.hpa, decoded.tunables, decoded.history, steps)
+    again = encode_scenario(decoded.id, decoded.hpa, decoded.tunables, decoded.history, steps)
     value: dict[str, Any] = json.loads(json.dumps(again))
     return value
 

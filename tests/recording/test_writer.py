@@ -20,8 +20,7 @@ from hpad.api.sample import AdapterError, ExternalSample, Sample
 from hpad.engine import decide, examine, settle
 from hpad.engine.history import EMPTY
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
-from hpad.lab import replay
-from hpad.store import recording, scenario
+from hpad.recording import reconciled, replay, writer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,9 +47,9 @@ def life(
     most: Sequence[int] = (),
     withheld: Withheld | None = None,
     competitors: tuple[Competitor, ...] = (),
-) -> list[scenario.Reconciled]:
+) -> list[reconciled.Reconciled]:
     """Reconciles, 15 seconds apart, with these answers and these maxima (the last one stays)."""
-    done: list[scenario.Reconciled] = []
+    done: list[reconciled.Reconciled] = []
     status, history, replicas = hpa().status, EMPTY, 1
     for turn, answer in enumerate(answers):
         listed = hpa(most[min(turn, len(most) - 1)] if most else 10)
@@ -73,7 +72,7 @@ def life(
             sent = () if withheld else (decision.scale_to,)
             outcome = settle.Outcome(sent, withheld=withheld)
         settlement = settle.settle(view, decision, outcome)
-        done.append(scenario.Reconciled(view, queries, given, outcome, decision.scale_to, settlement))
+        done.append(reconciled.Reconciled(view, queries, given, outcome, decision.scale_to, settlement))
         status, history = settlement.status, settlement.history
         replicas = replicas if withheld else decision.scale_to or replicas
     return done
@@ -83,11 +82,11 @@ def queue(length: int) -> ExternalSample:
     return ExternalSample((length * 1000,), START)
 
 
-def record(folder: Path, done: Sequence[scenario.Reconciled]) -> list[dict[str, Any]]:
+def record(folder: Path, done: Sequence[reconciled.Reconciled]) -> list[dict[str, Any]]:
     """The scenarios on disk after these reconciles."""
 
     async def main() -> None:
-        journal = recording.Journal(folder, virtual.VirtualClock())
+        journal = writer.Journal(folder, virtual.VirtualClock())
         await journal.start()
         for each in done:
             journal.note(each)
@@ -133,7 +132,7 @@ def test_the_file_is_whole_after_every_step(tmp_path: Path) -> None:
 def test_a_long_record_goes_on_in_the_next_line_with_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "_LONGEST", 4)
+    monkeypatch.setattr(writer, "_LONGEST", 4)
     written = record(tmp_path, life(LIFE))
     assert [len(each["steps"]) for each in written] == [4, 3]
     assert written[1]["history"]["recommendations"]
@@ -156,7 +155,7 @@ def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path)
     done = life(LIFE)
 
     async def main() -> None:
-        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual.VirtualClock())
         await journal.start()
         file = tmp_path / "shop.web.20260101T000000Z.jsonl"
         for turn, each in enumerate(done):
@@ -186,7 +185,7 @@ def test_an_hpa_that_was_gone_and_comes_back_begins_a_scenario_of_its_own(tmp_pa
     done = life(LIFE)
 
     async def main() -> None:
-        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual.VirtualClock())
         await journal.start()
         for each in done[:3]:
             journal.note(each)
@@ -212,15 +211,15 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     async def main() -> None:
-        await recording.Journal(tmp_path / "file", virtual.VirtualClock()).start()
+        await writer.Journal(tmp_path / "file", virtual.VirtualClock()).start()
 
-    with pytest.raises(recording.RecordError, match=r"cannot record to .*file"):
+    with pytest.raises(writer.RecordError, match=r"cannot record to .*file"):
         virtual.run(main())
 
 
-def journalled(folder: Path, done: Sequence[scenario.Reconciled], limit: int) -> None:
+def journalled(folder: Path, done: Sequence[reconciled.Reconciled], limit: int) -> None:
     async def main() -> None:
-        journal = recording.Journal(folder, virtual.VirtualClock(), limit)
+        journal = writer.Journal(folder, virtual.VirtualClock(), limit)
         await journal.start()
         for each in done:
             journal.note(each)
@@ -264,7 +263,7 @@ def test_recordings_of_earlier_runs_go_first_and_other_files_stay(tmp_path: Path
 
 
 def test_a_name_too_long_for_a_file_is_cut_and_stays_one_of_its_own(tmp_path: Path) -> None:
-    names = [recording.file_name("n" * 63, "w" * 252 + last, "20260101T000000Z-1234567") for last in "ab"]
+    names = [writer.file_name("n" * 63, "w" * 252 + last, "20260101T000000Z-1234567") for last in "ab"]
     assert len(set(names)) == 2
     for name in names:
         (tmp_path / name).touch()
@@ -296,12 +295,12 @@ def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeyp
 
 def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual.VirtualClock())
         await journal.start()
         write = journal._append
         full = True
 
-        def append(done: scenario.Reconciled) -> None:
+        def append(done: reconciled.Reconciled) -> None:
             if full:
                 raise OSError(28, "No space left on device")
             write(done)
@@ -321,10 +320,10 @@ def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatc
 
 
 def test_a_disk_that_is_too_slow_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_QUEUED", 5)
+    monkeypatch.setattr(writer, "_QUEUED", 5)
 
     async def main() -> None:
-        journal = recording.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual.VirtualClock())
         await journal.start()
         for each in life([queue(80)] * 30):
             journal.note(each)

@@ -1,0 +1,1 @@
+"""Recordings: the scenario format, its writer, its reader and the replay of decisions."""
