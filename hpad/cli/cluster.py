@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
-from hpad import process
 from hpad.api.text import shown
 from hpad.cli import inputs
 from hpad.cli.failure import Failure
+from hpad.daemon import process
 from hpad.manifests.documents import Document
 
 DESCRIPTION = """\
@@ -162,7 +162,8 @@ def _kubeconfig(wanted: Path | None, stack: contextlib.AsyncExitStack) -> Path:
 @contextlib.asynccontextmanager
 async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     """hpad at work on the cluster of a kubeconfig; raises Failure when it cannot start as told."""
-    from hpad import app, logs, settings
+    from hpad import settings
+    from hpad.daemon import app, logs
     from hpad.kube.auth import kubeconfig as config
     from hpad.recording import writer
     from hpad.serve import server

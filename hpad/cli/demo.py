@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpad import process
 from hpad.api.text import shown
 from hpad.cli import plain
 from hpad.cli.failure import Failure
+from hpad.daemon import process
 from hpad.lab.demo.pace import LEAST, USUAL
 
 DESCRIPTION = """\

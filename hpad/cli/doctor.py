@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from hpad import clock, logs, settings
+from hpad import clock, settings
 from hpad.cli import run as daemon
 from hpad.cli import terminal
 from hpad.cli.checkup import manifests, rights, rivals, server, sources, store, targets, zero
 from hpad.cli.checkup.finding import ERROR, LEVELS, Finding
+from hpad.daemon import logs
 from hpad.kube import client, errors
 from hpad.kube.auth import kubeconfig
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import structlog
 
-from hpad import app, logs, process, settings
+from hpad import settings
 from hpad.cli import variables
+from hpad.daemon import app, logs, process
+from hpad.daemon.log_writer import Writer
 from hpad.kube.auth import kubeconfig
-from hpad.logs.writer import Writer
 from hpad.manifests import folder
 from hpad.recording import writer as recording
 from hpad.serve import server

@@ -11,7 +11,6 @@ from hpad.api import duration
 from hpad.api.sample import SOURCE_TYPES
 from hpad.cli import adapter_schema, meanings
 from hpad.engine.view import Gates
-from hpad.model import election
 from hpad.settings import shape
 
 Json = dict[str, Any]
@@ -90,7 +89,7 @@ def forms() -> dict[str, Json]:
         "leader_elect_lease_duration": span,
         "leader_elect_renew_deadline": span,
         "leader_elect_retry_period": span,
-        "leader_elect_resource_lock": {"const": election.LEASES},
+        "leader_elect_resource_lock": {"const": shape.LEASES},
         "leader_elect_resource_name": name,
         "leader_elect_resource_namespace": label,
     }
@@ -155,7 +154,7 @@ def _property(name: str, form: Json) -> Json:
 def _written(name: str, base: settings.Settings) -> Any:
     """The default as it would stand in a file; None for what is simply not set."""
     if name == "leader_elect_resource_lock":
-        return election.LEASES
+        return shape.LEASES
     if name == "store":
         return None  # what fits the way hpad is run
     if name == "listen" and base.listen is not None:

@@ -9,9 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hpad import clock, logs, settings
+from hpad import clock, settings
 from hpad.adapter import AdapterError
 from hpad.cli import history, probe, question, terminal, window
+from hpad.daemon import logs
 from hpad.sources import direct, plugins
 
 _EPILOG = """\

@@ -23,9 +23,9 @@ from hpad.controller.workers import Slot, Slots
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.election.owner import EVERYTHING, Edited, NotOurs, Owner
 from hpad.kube import limiter
-from hpad.logs.episode import Episodes
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
+from hpad.telemetry.episode import Episodes
 
 NAMED: Final = 5
 

@@ -20,10 +20,10 @@ from hpad.election import owner as ownership
 from hpad.engine import conditions, decide, examine, fallback_policy, settle
 from hpad.engine.view import DRY_RUN, Tunables, View, Withheld
 from hpad.kube import errors
-from hpad.logs.episode import Episode
 from hpad.recording import reconciled
 from hpad.store.memory import NOTHING, Begun, Last, Memory, Store, Validity
 from hpad.telemetry import Telemetry
+from hpad.telemetry.episode import Episode
 
 _OUTDATED = 2
 """So many turns in succession may end without a decision since the HPA's labels or its target changed."""

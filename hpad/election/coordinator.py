@@ -11,7 +11,7 @@ from hpad.controller.handoff import Handover
 from hpad.election import leader, members, shards
 from hpad.election import lease as lease_module
 from hpad.kube import client, events
-from hpad.model.election import Election
+from hpad.settings.shape import Election
 from hpad.telemetry import Telemetry
 
 _FLUSH_SECONDS = 2.0

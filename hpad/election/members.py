@@ -29,7 +29,7 @@ from hpad.election.lease import Object
 from hpad.kube import errors
 from hpad.kube.client import Client
 from hpad.kube.events import Recorder
-from hpad.model.election import Election
+from hpad.settings.shape import Election
 
 LABEL: Final = "hpad.io/member-of"
 ROSTER: Final = "hpad.io/roster"

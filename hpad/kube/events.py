@@ -27,7 +27,7 @@ from hpad.api.metadata import Key
 from hpad.engine.conditions import Event
 from hpad.kube import errors, paths
 from hpad.kube.client import Client
-from hpad.logs.episode import Episode, Episodes
+from hpad.telemetry.episode import Episode, Episodes
 
 V = TypeVar("V")
 

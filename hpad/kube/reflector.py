@@ -16,7 +16,7 @@ from hpad.api.metadata import Key
 from hpad.kube import codec, errors, paths, watch
 from hpad.kube.client import Client
 from hpad.kube.watch import Pace
-from hpad.logs.episode import Episodes
+from hpad.telemetry.episode import Episodes
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

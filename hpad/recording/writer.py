@@ -29,8 +29,8 @@ from hpad.api.hpa import HorizontalPodAutoscalerSpec
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.history import History
-from hpad.logs.episode import Episode
 from hpad.recording import reconciled
+from hpad.telemetry.episode import Episode
 
 _PART: Final = 16
 """The largest file is this part of all, so that what goes at a time is little of what is kept."""

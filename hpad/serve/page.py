@@ -1,17 +1,23 @@
-"""The status page: one table, no script, everything escaped."""
+"""The status page: one table, no script, everything escaped.
 
+What people and programs may see of each HPA: JSON-like builtins, one row an HPA, sorted by namespace and name.
+"""
+
+import asyncio
 import base64
 import hashlib
 import html
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from hpad import __version__
+from hpad.api import hpa as hpas
 from hpad.api.text import harmless
 from hpad.engine.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALSE, SCALING_ACTIVE
+from hpad.store.memory import Store
 
 _STYLE = """
 :root {
@@ -139,3 +145,41 @@ def _replicas(row: Mapping[str, Any]) -> str:
 def _text(text: str) -> str:
     """Text for a page: neither markup nor a control character, such as one that turns the direction of what follows."""
     return html.escape(harmless(text))
+
+
+class HpaSource(Protocol):
+    def values(self) -> Iterable[hpas.HorizontalPodAutoscaler]: ...
+
+
+async def rows(source: HpaSource, store: Store, *, dry_run: bool = False) -> list[dict[str, Any]]:
+    """One row for each HPA of the source. Made in a thread: many of them must not hold up the loop."""
+    found = sorted(source.values(), key=lambda hpa: hpa.metadata.key)
+    return await asyncio.to_thread(lambda: [row(hpa, store, dry_run=dry_run) for hpa in found])
+
+
+def row(hpa: hpas.HorizontalPodAutoscaler, store: Store, *, dry_run: bool = False) -> dict[str, Any]:
+    """`replicas`, `conditions` and `currentMetrics` are those of the status; `lastDecision` may be null.
+
+    `dryRun`: hpad writes nothing, so that status and decision are what they would be.
+    """
+    key, spec = hpa.metadata.key, hpa.spec
+    memory = store.get(key)
+    status = memory.status or hpa.status
+    last = memory.last
+    return {
+        "namespace": key.namespace,
+        "name": key.name,
+        "dryRun": dry_run,
+        "target": {"kind": spec.scale_target_ref.kind, "name": spec.scale_target_ref.name},
+        "minReplicas": spec.min_replicas if spec.min_replicas is not None else 1,
+        "maxReplicas": spec.max_replicas,
+        "metrics": hpas.to_builtins(spec.metrics or ()),
+        "currentReplicas": status.current_replicas,
+        "desiredReplicas": status.desired_replicas,
+        "currentMetrics": hpas.to_builtins(status.current_metrics or ()),
+        "conditions": hpas.to_builtins(status.conditions),
+        "lastScaleTime": hpas.to_builtins(status.last_scale_time),
+        "lastDecision": None
+        if last is None
+        else {"time": hpas.to_builtins(last.at), "sentence": last.sentence, "error": last.error},
+    }

@@ -1,12 +1,19 @@
-"""The read-only port: /metrics, /livez, /readyz, /healthz, /api/hpas, /api/sources and a page for people."""
+"""The read-only port: /metrics, /livez, /readyz, /healthz, /api/hpas, /api/sources and a page for people.
+
+Which Host headers name this machine.
+
+A web page can make its own name resolve to 127.0.0.1 and so have a browser read what listens there (DNS rebinding). The
+browser still sends that name as the Host, by which the request is told from one of this machine's own.
+"""
 
 import asyncio
 import contextlib
 import errno
 import functools
+import ipaddress
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -16,12 +23,35 @@ from aiohttp.typedefs import Handler
 
 from hpad.api.text import harmless, harmless_json
 from hpad.clock import Clock, SystemClock
-from hpad.model.serving import Serving
-from hpad.serve import guard, hosts, hpas, limits, page, seats, tls, tokens
-from hpad.serve.errors import ServeError as ServeError
-from hpad.serve.review import Reviewer
+from hpad.serve import ServeError as ServeError
+from hpad.serve import authentication, limits, page, tls
+from hpad.serve.authentication import Reviewer
+from hpad.settings.shape import Serving
 from hpad.store.memory import Store
 from hpad.telemetry import CONTENT_TYPE, Telemetry
+
+
+def all_loopback(addresses: Iterable[str]) -> bool:
+    """Whether all these addresses are of the loopback device."""
+    return all(_is_loopback(address) for address in addresses)
+
+
+def is_local(hosts: Sequence[str]) -> bool:
+    """Whether a request with these Host headers names loopback; one without any is no browser's."""
+    return not hosts or (len(hosts) == 1 and _names_loopback(hosts[0].strip().lower()))
+
+
+def _names_loopback(host: str) -> bool:
+    name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0].removesuffix(".")
+    return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
 
 PROBES: Final = ("/livez", "/readyz", "/healthz")
 """Open to every client, by any name, and on the last seat: a kubelet has nothing to show."""
@@ -55,7 +85,7 @@ class Server:
         self,
         address: tuple[str, int],
         *,
-        source: hpas.HpaSource,
+        source: page.HpaSource,
         store: Store,
         telemetry: Telemetry,
         unready: Callable[[], list[str]],
@@ -76,8 +106,8 @@ class Server:
         self._reports = reports
         self._clock: Clock = clock or SystemClock()
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
-        self._tokens = tokens.Tokens(serving.token_file) if serving.token_file is not None else None
-        self._guard = guard.Guard(
+        self._tokens = authentication.Tokens(serving.token_file) if serving.token_file is not None else None
+        self._guard = authentication.Guard(
             certificates=serving.client_ca is not None,
             known=self._tokens,
             reviewer=reviewer if serving.review else None,
@@ -120,7 +150,7 @@ class Server:
         loop, inside = asyncio.get_running_loop(), runner.server
         assert inside is not None
         secure = self._certificates.context if self._certificates is not None else None
-        room = seats.Seats(limits.CONNECTIONS, limits.PROBE_CONNECTIONS)
+        room = limits.Seats(limits.CONNECTIONS, limits.PROBE_CONNECTIONS)
         connection = functools.partial(limits.Connection, inside, seats=room, loop=loop, **limits.SERVER)
         patience = limits.HANDSHAKE_SECONDS if secure is not None else None
         try:
@@ -131,7 +161,7 @@ class Server:
             await self.stop()
             raise ServeError(f"cannot listen on {host}:{port}: {_why_not(error)}") from None
         addresses = [each.getsockname()[0] for each in self._listening.sockets]
-        self._local_names_only = self._guard.open and hosts.all_loopback(addresses)
+        self._local_names_only = self._guard.open and all_loopback(addresses)
         bound = self._listening.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.url = f"{'http' if secure is None else 'https'}://{name}:{bound[1]}"
@@ -171,7 +201,7 @@ class Server:
             await self.refresh()
 
     @property
-    def _files(self) -> list[tls.Certificates | tokens.Tokens]:
+    def _files(self) -> list[tls.Certificates | authentication.Tokens]:
         return [files for files in (self._certificates, self._tokens) if files is not None]
 
     @web.middleware
@@ -211,22 +241,22 @@ class Server:
         await self._guard.admit(request)
 
     def _by_local_name(self, request: web.Request) -> bool:
-        return not self._local_names_only or hosts.is_local(request.headers.getall("Host", ()))
+        return not self._local_names_only or is_local(request.headers.getall("Host", ()))
 
     async def _page(self, request: web.Request) -> web.Response:
-        rows = await hpas.rows(self._source, self._store, dry_run=self._mode().dry_run)
+        rows = await page.rows(self._source, self._store, dry_run=self._mode().dry_run)
         said = list(dict.fromkeys([*self._unready(), *self._troubles()]))
         text = await asyncio.to_thread(page.render, rows, said, self._mode())
         return web.Response(text=text, content_type="text/html")
 
     async def _hpas(self, request: web.Request) -> web.Response:
-        return _json(await hpas.rows(self._source, self._store, dry_run=self._mode().dry_run))
+        return _json(await page.rows(self._source, self._store, dry_run=self._mode().dry_run))
 
     async def _hpa(self, request: web.Request) -> web.Response:
         wanted = (request.match_info["namespace"], request.match_info["name"])
         for hpa in self._source.values():
             if hpa.metadata.key == wanted:
-                return _json(hpas.row(hpa, self._store, dry_run=self._mode().dry_run))
+                return _json(page.row(hpa, self._store, dry_run=self._mode().dry_run))
         raise web.HTTPNotFound(text=f"no HPA {'/'.join(wanted)} here\n")
 
     async def _sources(self, request: web.Request) -> web.Response:

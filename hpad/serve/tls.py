@@ -4,8 +4,8 @@ import os
 import ssl
 from pathlib import Path
 
-from hpad.model.serving import Serving
-from hpad.serve.errors import ServeError
+from hpad.serve import ServeError
+from hpad.settings.shape import Serving
 
 _SETTINGS = ("tls_cert_file", "tls_private_key_file", "client_ca_file")
 Stamp = tuple[tuple[int, int, int], ...]

@@ -10,18 +10,19 @@ import yaml
 from hpad.api.sample import EXTERNAL
 from hpad.api.text import shown
 from hpad.engine.view import Gates, Tunables
-from hpad.model.election import Election, problems
-from hpad.model.serving import Serving
-from hpad.model.serving import problems as serving_problems
 from hpad.settings import sections, values
 from hpad.settings.shape import (
     BUILT_IN_SOURCES,
     HISTORY_FILE,
     RABBITMQ_METRICS,
     ZERO,
+    Election,
+    Serving,
     Settings,
     SettingsError,
     StoreSettings,
+    election_problems,
+    serving_problems,
 )
 
 
@@ -185,7 +186,7 @@ def _inconsistent(merged: Mapping[str, Any], wrong: set[str | int]) -> list[valu
         if "sources" not in wrong and route.source not in (*names, *BUILT_IN_SOURCES)
     ]
     if not wrong & sections.ELECTION.keys():
-        found += [_flaw(f"leader_elect_{problem}") for problem in problems(_election(merged))]
+        found += [_flaw(f"leader_elect_{problem}") for problem in election_problems(_election(merged))]
     if not wrong & {"shards", "leader_elect", "store"}:
         found += map(_flaw, _unshared(merged))
     if not wrong & {"listen", *sections.SERVING}:

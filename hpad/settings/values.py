@@ -15,7 +15,7 @@ from hpad.api.names import label_faults, subdomain_faults
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine.view import Gates
-from hpad.model.election import LEASES
+from hpad.settings.shape import LEASES
 
 _T = TypeVar("_T")
 _LEAST_MEMORY = 1 << 20

@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 
 from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
 from hpad.clock import Clock
-from hpad.logs.episode import Episode
 from hpad.sources import answers, raised
 from hpad.sources.limits import Limits
 from hpad.sources.redact import Redactor
+from hpad.telemetry.episode import Episode
 
 T = TypeVar("T")
 

@@ -10,13 +10,9 @@ from collections.abc import Callable
 import prometheus_client
 from prometheus_client import registry
 
-from hpad.telemetry.hpas import Hpas
-from hpad.telemetry.process import Process
-from hpad.telemetry.queue import QueueSeries
-from hpad.telemetry.reconciles import ACTIONS, ERRORS, Reconciles
-from hpad.telemetry.sharing import Sharing
+from hpad.telemetry.controller import ACTIONS, ERRORS, Hpas, QueueSeries, Reconciles
+from hpad.telemetry.process import STORE_OPERATIONS, Process, Sharing, Stores
 from hpad.telemetry.sources import BLAMES, SOURCE_STATES, SourceFigures, Sources
-from hpad.telemetry.stores import STORE_OPERATIONS, Stores
 
 __all__ = [
     "ACTIONS",

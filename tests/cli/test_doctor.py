@@ -17,11 +17,10 @@ from hpad.adapter import AdapterError
 from hpad.cli import doctor, main
 from hpad.cli.checkup import rights
 from hpad.cli.checkup.finding import Finding
-from hpad.control import histories
+from hpad.daemon import assembly
 from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster
-from hpad.model.election import Election
-from hpad.model.serving import Serving
+from hpad.settings.shape import Election, Serving
 from hpad.sources import plugins
 from hpad_adapters import static
 
@@ -307,7 +306,7 @@ async def test_the_namespace_of_the_config_maps_is_the_one_that_run_would_use(
     [missing] = [each.says for each in findings if each.level == "warning" and "configmaps" in each.says]
     assert missing.startswith(f"may not create configmaps in namespace {place}: ")
     where = await asyncio.to_thread(config.load, told.kubeconfig, None)
-    assert histories.place(told, where.namespace) == place
+    assert assembly.place(told, where.namespace) == place
 
 
 async def test_a_dry_run_keeps_nothing_in_the_cluster(server: ApiServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hpad import settings
 from hpad.cli import main, run
 from hpad.engine.view import Gates
 from hpad.manifests import folder
-from hpad.model.election import Election
+from hpad.settings.shape import Election
 
 
 def told(*arguments: str) -> settings.Settings:

@@ -11,8 +11,8 @@ from aiohttp import web
 from serve import windows
 
 from hpad.cli import main
-from hpad.model.serving import Serving
 from hpad.serve.server import Server
+from hpad.settings.shape import Serving
 
 
 async def asked(*arguments: object) -> int:

@@ -14,7 +14,7 @@ from election.voters import Network, OddClock, Server, Switched
 
 from hpad.election import lease
 from hpad.kube import errors
-from hpad.model.election import JITTER, Election
+from hpad.settings.shape import JITTER, Election
 
 FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
 

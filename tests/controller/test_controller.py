@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from hpad.api.metadata import Key
 from hpad.api.sample import Asker
 from hpad.telemetry import Telemetry
-from hpad.telemetry.queue import QueueSeries
+from hpad.telemetry.controller import QueueSeries
 
 
 def run(main: Any) -> Any:

@@ -10,10 +10,10 @@ import pytest
 import virtual
 from hypothesis import strategies
 
-from hpad import process
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.controller.workqueue import DelayingQueue, ShutDown
+from hpad.daemon import process
 
 A, B, C = (Key("default", name) for name in "abc")
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import structlog
 
-from hpad import app, settings
+from hpad import settings
 from hpad.clock import Clock
+from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube import watch
 from hpad.kube.auth import kubeconfig

@@ -15,8 +15,8 @@ import aiohttp
 import msgspec
 from e2e.conftest import AT_LAST
 
-from hpad import app
-from hpad.model.election import Election
+from hpad.daemon import app
+from hpad.settings.shape import Election
 
 QUICK = Election(
     enabled=True,

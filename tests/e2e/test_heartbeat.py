@@ -19,8 +19,9 @@ import structlog
 import yaml
 from e2e.conftest import AT_LAST
 
-from hpad import app, settings
+from hpad import settings
 from hpad.cli import main
+from hpad.daemon import app
 from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster
 

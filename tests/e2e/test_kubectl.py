@@ -9,7 +9,8 @@ import kubectls
 import pytest
 import yaml
 
-from hpad import app, settings
+from hpad import settings
+from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube.auth import kubeconfig
 

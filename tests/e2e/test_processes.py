@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hpad import app, settings
+from hpad import settings
+from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster

@@ -18,8 +18,7 @@ from hpad import settings
 from hpad.cli import doctor
 from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster, tls, users
-from hpad.model.election import Election
-from hpad.model.serving import Serving
+from hpad.settings.shape import Election, Serving
 
 pytest_plugins = ("kubectl_fixtures",)
 Json = dict[str, Any]

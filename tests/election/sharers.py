@@ -14,7 +14,7 @@ from election.voters import CONFLICT, OddClock, Switched
 from hpad.api.metadata import Key
 from hpad.election import lease, members, shards
 from hpad.kube import errors
-from hpad.model.election import Election
+from hpad.settings.shape import Election
 from hpad.telemetry import Telemetry
 
 KEYS = tuple(Key("default", f"app-{number}") for number in range(12))

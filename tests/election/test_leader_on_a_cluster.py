@@ -16,7 +16,7 @@ from hpad.kube import client as clients
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.events import Recorder
 from hpad.lab.cluster import Cluster
-from hpad.model.election import Election
+from hpad.settings.shape import Election
 from hpad.telemetry import Telemetry
 
 GRACE = 0.02

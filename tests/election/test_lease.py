@@ -15,7 +15,7 @@ from hpad.kube import client as clients
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.model.election import Election, problems
+from hpad.settings.shape import Election, election_problems
 
 ELECTION = Election(enabled=True)
 NOW = datetime(2026, 11, 20, 16, 23, 49, 440524, tzinfo=UTC)
@@ -153,7 +153,7 @@ def test_a_lease_that_makes_no_sense_is_an_error() -> None:
 def test_figures_are_judged_as_by_client_go(figures: tuple[float, float, float], words: list[str]) -> None:
     names = ("lease_duration", "renew_deadline", "retry_period")
     told = Election(**{name: timedelta(seconds=value) for name, value in zip(names, figures, strict=True)})
-    found = problems(told)
+    found = election_problems(told)
     assert len(found) == len(words)
     assert all(fault.startswith(start) for fault, start in zip(found, words, strict=True))
 

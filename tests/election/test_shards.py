@@ -17,7 +17,7 @@ from hpad.api.metadata import Key
 from hpad.election import lease, shards
 from hpad.election.leader import Leader
 from hpad.election.shards import Share
-from hpad.model.election import JITTER, Election
+from hpad.settings.shape import JITTER, Election
 from hpad.telemetry import Telemetry
 
 TICKS = 1600

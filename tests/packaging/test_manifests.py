@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hpad import __version__, app, settings
+from hpad import __version__, settings
+from hpad.daemon import app
 from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster
 from hpad.lab.cluster.resources import BUILT_IN

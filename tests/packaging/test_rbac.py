@@ -16,11 +16,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from hpad import app, settings
+from hpad import settings
+from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster, Resource, ScalePaths
-from hpad.model.election import Election
+from hpad.settings.shape import Election
 
 Json = dict[str, Any]
 RABBITS = Resource("example.com", ("v1",), "rabbits", "Rabbit", scale=ScalePaths(selector=".status.selector"))

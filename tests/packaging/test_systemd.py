@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpad import app, settings
+from hpad import settings
+from hpad.daemon import app
 
 UNITS = ("hpad.service", "hpad@.service")
 MOST_EXPOSED = 1.5

@@ -15,8 +15,8 @@ from hpad.api import hpa as hpas
 from hpad.api.text import harmless, harmless_json, harmless_lines
 from hpad.cli import plain
 from hpad.clock import SystemClock
-from hpad.model.serving import Serving
 from hpad.serve import page
+from hpad.settings.shape import Serving
 from hpad.sources import call, limits
 from hpad.sources.redact import Redactor
 from hpad_adapters.redis import Redis

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from hpad import clock, logs
+from hpad import clock
+from hpad.daemon import logs
 from hpad.manifests.folder import Folder
 from hpad.recording import writer
 

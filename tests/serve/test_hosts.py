@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from serve import windows
 
-from hpad.model.serving import Serving
-from hpad.serve import hosts
+from hpad.serve import server as hosts
 from hpad.serve.server import Server
+from hpad.settings.shape import Serving
 
 LOCAL = ("localhost", "LOCALHOST:8473", "localhost.", "hpad.localhost:80", "127.0.0.1", "127.1.2.3:8473", "[::1]:8473")
 FOREIGN = (

@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 from serve import windows
 
-from hpad import process
 from hpad.api import hpa as hpas
-from hpad.model.serving import Serving
+from hpad.daemon import process
 from hpad.serve import limits
 from hpad.serve.server import Server
+from hpad.settings.shape import Serving
 
 
 async def said(server: Server, request: bytes) -> bytes:

@@ -11,10 +11,10 @@ import structlog
 import trustme
 from serve import windows
 
-from hpad.model.serving import Serving
 from hpad.serve import limits, tls
-from hpad.serve.review import Reviewer
+from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
+from hpad.settings.shape import Serving
 from hpad.telemetry import Telemetry
 
 SOON = 120.0

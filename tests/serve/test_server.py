@@ -13,7 +13,7 @@ from hpad.api import hpa as hpas
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.serve import page
-from hpad.serve.hpas import rows as rows_of
+from hpad.serve.page import rows as rows_of
 from hpad.serve.server import ServeError, Server
 from hpad.store.memory import InMemory, Last, Memory
 from hpad.telemetry import Telemetry

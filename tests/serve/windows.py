@@ -10,10 +10,10 @@ import aiohttp
 import trustme
 
 from hpad.clock import Clock
-from hpad.model.serving import Serving
-from hpad.serve.hpas import HpaSource
-from hpad.serve.review import Reviewer
+from hpad.serve.authentication import Reviewer
+from hpad.serve.page import HpaSource
 from hpad.serve.server import Server
+from hpad.settings.shape import Serving
 from hpad.store.memory import InMemory
 from hpad.telemetry import Telemetry
 

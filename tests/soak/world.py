@@ -19,8 +19,8 @@ from soak.numbers import Numbers
 from soak.population import Patience, Population
 from soak.weather import Weather
 
+from hpad.daemon.process import loop_factory
 from hpad.lab.cluster import Cluster
-from hpad.process import loop_factory
 
 LOAD_SECONDS = 8
 """In periods: how long a load stays what it is, on average."""

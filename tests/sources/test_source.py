@@ -12,8 +12,9 @@ import pytest
 import structlog
 import virtual
 
-from hpad import process, testing
+from hpad import testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Asker, ExternalSample, Query
+from hpad.daemon import process
 from hpad.sources.limits import Limits
 from hpad.sources.source import Source
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
-from hpad.control import histories
+from hpad.daemon import assembly
 from hpad.kube import competitors, errors
 from hpad.kube.access import Right, allowed
 from hpad.kube.client import Client
@@ -48,7 +48,7 @@ def needs(told: Settings, home: str, hpas: int = 0) -> list[Need]:
             without = "Leases of replicas that have gone stay"
             found.append(Need(Right("delete", group, "leases", namespace=place), NOTE, without))
     if told.store.kind == "cluster" and not told.dry_run:
-        place = histories.place(told, home)
+        place = assembly.place(told, home)
         maps = configmaps.CONFIG_MAPS.plural
         without = "what was recommended before a restart is forgotten by it"
         written, read = configmaps.objects(told.store.name, hpas)
@@ -141,7 +141,7 @@ async def _confined(ask: _Asking, client: Client, told: Settings, missing: list[
     lacking = [need for need in missing if not need.right.namespace]
     if not lacking or any(need.right.namespace for need in missing):
         return ""
-    stored = histories.place(told, client.config.namespace) if told.store.kind == "cluster" else ""
+    stored = assembly.place(told, client.config.namespace) if told.store.kind == "cluster" else ""
     homes = (client.config.namespace, told.election.namespace if told.election.enabled else "", stored)
     for home in dict.fromkeys(filter(None, homes)):
         there = (need._replace(right=need.right._replace(namespace=home)) for need in lacking)

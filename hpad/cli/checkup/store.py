@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from hpad.cli.checkup.finding import ERROR, NOTE, OK, Finding
-from hpad.control import histories
+from hpad.daemon import assembly
 from hpad.settings import Settings
 
 
@@ -19,7 +19,7 @@ async def check(told: Settings, home: str | None) -> list[Finding]:
     if store.kind == "memory":
         says = "histories end with the process: a restart begins its stabilization windows anew"
         return [Finding("store", NOTE, says, "name a file, or the cluster, with --store")]
-    place = "the cluster" if home is None else f"namespace {histories.place(told, home)}"
+    place = "the cluster" if home is None else f"namespace {assembly.place(told, home)}"
     return [Finding("store", OK, f"histories are kept in ConfigMaps {store.name}-* of {place} (see rights)")]
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import structlog
 
 from hpad.clock import Clock
-from hpad.logs.episode import Episode
+from hpad.telemetry.episode import Episode
 
 T = TypeVar("T")
 _EARLY = timedelta(seconds=60)

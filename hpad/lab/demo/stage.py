@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from hpad import app, settings
+from hpad import settings
 from hpad.api import hpa as hpas
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
+from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube import client as clients
 from hpad.kube import errors

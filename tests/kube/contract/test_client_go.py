@@ -14,7 +14,7 @@ from kube.contract.conftest import Api
 
 from hpad.election import lease
 from hpad.kube.errors import ApiError
-from hpad.model.election import Election
+from hpad.settings.shape import Election
 
 CONTROLLER = "kube-controller-manager"
 LEASE = "/apis/coordination.k8s.io/v1/{ns}/leases/shared"

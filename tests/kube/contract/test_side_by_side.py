@@ -16,7 +16,8 @@ import structlog
 from kube.contract import apiserver, metrics_apis, side
 from kube.contract.side import HPAS, Json, Side
 
-from hpad import app, settings
+from hpad import settings
+from hpad.daemon import app
 from hpad.engine.view import Gates, Tunables
 from hpad.kube.auth import kubeconfig
 

@@ -28,7 +28,7 @@ class Parts:
         self._started: list[Part] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failed = asyncio.Event()
-        self._log = structlog.get_logger("hpad.app")
+        self._log = structlog.get_logger("hpad.daemon.app")
 
     def __bool__(self) -> bool:
         return bool(self._started)

@@ -1,16 +1,23 @@
-"""The objects of a daemon: each is built once, here, and wired to those it needs."""
+"""The objects of a daemon: each is built once, here, and wired to those it needs.
 
+Where histories are kept, as the settings say.
+"""
+
+import asyncio
 from collections.abc import Callable
 
-from hpad import __version__, pressure
+import structlog
+
+from hpad import __version__
 from hpad.adapter import AdapterError, Query
+from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.control import histories
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handover
 from hpad.controller.overlap import Claims
 from hpad.controller.reconcile import Reconciler, Ways
+from hpad.daemon import memory_limit
 from hpad.election import coordinator, lease, owner
 from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, limiter, watch
@@ -20,8 +27,46 @@ from hpad.recording import writer
 from hpad.settings import Settings
 from hpad.settings.shape import YIELD
 from hpad.sources import limits, manager, plugins
-from hpad.store import memory
+from hpad.store import configmaps, memory, persistent, sqlite
 from hpad.telemetry import Telemetry
+
+
+async def check(told: Settings) -> None:
+    """Raise memory.StoreError where the settings name a place in which nothing can be kept."""
+    if told.store.kind == "sqlite" and told.store.path is not None and not told.dry_run:
+        await asyncio.to_thread(sqlite.check, told.store.path)
+
+
+def build(
+    told: Settings, home: str, api: client.Client, telemetry: Telemetry, clock: Clock, keeps: Callable[[Key], bool]
+) -> memory.Store:
+    """The store; a `lasting.Lasting` is to be run. `home` is the namespace that hpad counts as its own; `keeps` says
+    whose histories are ours to save."""
+    if told.store.kind == "memory" or told.dry_run:
+        if not told.store.chosen and not told.dry_run:
+            log = structlog.get_logger("hpad.daemon.app")
+            log.info("histories will not survive a restart: name a file with --store sqlite:FILE")
+        return memory.InMemory()
+    if told.store.kind == "sqlite" and told.store.path is not None:
+        shelf: persistent.Shelf = sqlite.Sqlite(told.store.path, clock)
+    else:
+        shelf = configmaps.ConfigMaps(api, place(told, home), told.store.name, keeps)
+    return persistent.Lasting(shelf, clock, telemetry, pace(told), keeps)
+
+
+def place(told: Settings, home: str) -> str:
+    """The namespace of the ConfigMaps; `home` is the one that hpad counts as its own: that of its pod, or, outside of
+    one, of the kubeconfig's context."""
+    return told.store.namespace or (told.election.namespace if told.election.enabled else home)
+
+
+def pace(told: Settings) -> persistent.Pace:
+    """How often is saved: a file costs little, an object of the cluster one write a period."""
+    period = told.sync_period.total_seconds()
+    if told.store.kind == "sqlite":
+        return persistent.Pace(tick=min(0.25, period / 8), rest=min(1.0, period / 4))
+    return persistent.Pace(tick=min(1.0, period / 8), rest=period)
+
 
 _GAP = 4
 """Periods that a restart or a change of leader may take before what is remembered has a hole in it."""
@@ -128,7 +173,7 @@ class Assembly:
     def _build_store(self) -> memory.Store:
         keeps = self.agreement.keeps if self.agreement is not None else owner.EVERYTHING.owns
         namespace = self._cluster_config.namespace
-        return histories.build(self._settings, namespace, self.api, self._telemetry, self._clock, keeps)
+        return build(self._settings, namespace, self.api, self._telemetry, self._clock, keeps)
 
     def _owner(self) -> owner.Owner:
         return self.agreement.owner if self.agreement is not None else owner.EVERYTHING
@@ -173,15 +218,15 @@ class Assembly:
         self.agreement.attend(handover)
         return handover
 
-    def _build_guard(self) -> pressure.Guard:
+    def _build_guard(self) -> memory_limit.Guard:
         """Keeps within the memory that there is: what is kept for convenience goes first, then other work waits."""
-        kept: list[pressure.Cache] = [
-            *pressure.remembered(),
-            pressure.Kept("answers", lambda: self.metrics.kept, self.metrics.let_go),
+        kept: list[memory_limit.Cache] = [
+            *memory_limit.remembered(),
+            memory_limit.Kept("answers", lambda: self.metrics.kept, self.metrics.let_go),
         ]
         if self.journal is not None:
-            kept.append(pressure.Kept("recordings", self.journal.__len__, self.journal.clear))
-        return pressure.Guard(self._settings.memory_limit, self._clock, self._telemetry, kept, self.controller.shed)
+            kept.append(memory_limit.Kept("recordings", self.journal.__len__, self.journal.clear))
+        return memory_limit.Guard(self._settings.memory_limit, self._clock, self._telemetry, kept, self.controller.shed)
 
     def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
         self._telemetry.answered(source, seconds, None if error is None else error.blame)

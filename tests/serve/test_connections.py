@@ -10,11 +10,11 @@ import pytest
 import trustme
 from serve import windows
 
-from hpad import process
-from hpad.model.serving import Serving
+from hpad.daemon import process
 from hpad.serve import limits
-from hpad.serve.seats import Seat, Seats
+from hpad.serve.limits import Seat, Seats
 from hpad.serve.server import Server
+from hpad.settings.shape import Serving
 from hpad.telemetry import Telemetry
 
 SOON = 120.0

@@ -15,13 +15,13 @@ import aiohttp
 import msgspec
 import pytest
 
-from hpad import app, assembly, parts, settings
+from hpad import settings
 from hpad.clock import SystemClock
+from hpad.daemon import app, assembly, lifecycle
 from hpad.engine.view import Tunables
 from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster
-from hpad.model.election import Election
-from hpad.model.serving import Serving
+from hpad.settings.shape import Election, Serving
 from hpad.sources.manager import SourcesRefused
 from hpad.store import persistent
 from hpad.telemetry import Telemetry
@@ -233,11 +233,11 @@ async def test_another_log_level_counts_for_those_at_work_already(cluster: Clust
 async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping() -> None:
     stopped: list[str] = []
 
-    def part(name: str, stop: Any) -> parts.Part:
+    def part(name: str, stop: Any) -> lifecycle.Part:
         async def start() -> None:
             """At once."""
 
-        return parts.Part(name, "", start, stop)
+        return lifecycle.Part(name, "", start, stop)
 
     async def hang() -> None:
         await asyncio.Event().wait()
@@ -245,7 +245,7 @@ async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping() -> Non
     async def end() -> None:
         stopped.append("first")
 
-    several = parts.Parts(SystemClock())
+    several = lifecycle.Parts(SystemClock())
     await several.start([part("first", end), part("second", hang)])
     async with asyncio.timeout(60):
         await several.stop(0.1)

@@ -13,14 +13,15 @@ import blockbuster
 import pytest
 import structlog
 
-from hpad import app, logs, settings
+from hpad import settings
+from hpad.daemon import app, logs
 from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster
 from hpad.recording.writer import RecordError
 from hpad.serve.server import ServeError
 from hpad.store import persistent
 from hpad.store.memory import StoreError
-from hpad.telemetry.queue import QueueSeries
+from hpad.telemetry.controller import QueueSeries
 
 NOBODY = kubeconfig.ClusterConfig(server="http://127.0.0.1:9")
 

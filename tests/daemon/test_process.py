@@ -18,8 +18,8 @@ import pytest
 import structlog
 import virtual
 
-from hpad import process
 from hpad.clock import SystemClock
+from hpad.daemon import process
 
 
 async def test_a_signal_sets_the_event() -> None:

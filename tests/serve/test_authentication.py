@@ -14,9 +14,9 @@ from serve import windows
 from hpad.clock import Clock, SystemClock
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
-from hpad.model.serving import Serving
-from hpad.serve import review
+from hpad.serve import authentication
 from hpad.serve.server import ServeError
+from hpad.settings.shape import Serving
 
 SECRET = "one-token"
 OTHER = "another-token"
@@ -125,7 +125,7 @@ class Authority:
 
 
 @asynccontextmanager
-async def reviewed(authority: Authority, clock: Clock) -> AsyncIterator[review.Reviewer]:
+async def reviewed(authority: Authority, clock: Clock) -> AsyncIterator[authentication.Reviewer]:
     application = web.Application()
     application.router.add_post("/{path:.*}", authority.answer)
     runner = web.AppRunner(application, access_log=None)
@@ -134,7 +134,7 @@ async def reviewed(authority: Authority, clock: Clock) -> AsyncIterator[review.R
     host, port = runner.addresses[0]
     try:
         async with Client(ClusterConfig(server=f"http://{host}:{port}"), clock) as client:
-            yield review.Reviewer(client, clock)
+            yield authentication.Reviewer(client, clock)
     finally:
         await runner.cleanup()
 
@@ -172,6 +172,6 @@ async def test_when_the_cluster_cannot_tell_nobody_gets_in_and_nothing_out() -> 
 async def test_verdicts_are_forgotten_before_they_are_too_many() -> None:
     authority, clock = Authority(), Virtual()
     async with reviewed(authority, clock) as reviewer:
-        for number in range(review._REMEMBERED + 50):
-            reviewer._remember((b"digest", str(number)), review.Verdict.UNKNOWN)
-        assert len(reviewer._held) == review._REMEMBERED
+        for number in range(authentication._REMEMBERED + 50):
+            reviewer._remember((b"digest", str(number)), authentication.Verdict.UNKNOWN)
+        assert len(reviewer._held) == authentication._REMEMBERED

@@ -17,7 +17,7 @@ import structlog
 
 from hpad import clock as clocks
 from hpad.clock import Clock
-from hpad.logs import sources
+from hpad.daemon import logs
 
 STALL_SECONDS = 0.5
 _STATUS_SECONDS = 5.0
@@ -191,7 +191,7 @@ class StallDetector:
         self._limit = limit
         self._clock = clocks.SystemClock()
         self._ended = threading.Event()
-        self._log = structlog.get_logger("hpad.process")
+        self._log = structlog.get_logger("hpad.daemon.process")
 
     def __enter__(self) -> "StallDetector":
         self._loop, self._watched = asyncio.get_running_loop(), threading.get_ident()
@@ -225,5 +225,5 @@ class StallDetector:
     def _stack(self) -> str:
         """Files, lines and their source; no values of variables, which may be secrets."""
         frame = sys._current_frames().get(self._watched)
-        with sources.lent():
+        with logs.lent():
             return "".join(traceback.format_stack(frame)) if frame is not None else ""

@@ -1,21 +1,103 @@
 """How hpad speaks: one line an event, as text for a terminal or JSON for everything else, written as bytes.
 
 Commands write a line as it is said. The daemon has a thread for it (`aside`), so that it never waits for a reader.
+
+What libraries log by the standard library's ways: it becomes lines like all others.
+
+Left alone, the standard library writes it to standard error by itself, and waits for its reader. A library that logs
+the same with each attempt of an outage is heard once in a while.
+
+Stacks are told with the source of their lines. Python keeps every file that it has read a line of (`linecache`), for
+good: a few stacks take megabytes, and nobody looks at them a second time.
 """
 
 import io
+import linecache
+import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
-from typing import Any, TextIO
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
 
 import msgspec
 import structlog
 
 from hpad.api.text import harmless, harmless_lines, shown
-from hpad.logs import foreign, sources
-from hpad.logs.writer import Writer
+from hpad.clock import SystemClock
+from hpad.daemon.log_writer import Writer
+from hpad.telemetry.episode import AGAIN_SECONDS
+
+_MOST_KNOWN: Final = 256
+_Sort = tuple[str, int, str, str]
+"""Logger, level, the first line of the message before its arguments are filled in, and the kind of exception."""
+
+
+class Handler(logging.Handler):
+    """Passes each record on; structlog's level counts, too. One of a sort that was said less than AGAIN_SECONDS ago is
+    counted, and told with the next one that is said (`times`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = SystemClock()
+        self._said: OrderedDict[_Sort, tuple[float, int]] = OrderedDict()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        times = self._times(_sort(record))
+        if not times:
+            return
+        log = structlog.get_logger(record.name)
+        say = log.error if record.levelno >= logging.ERROR else log.warning
+        if record.levelno < logging.WARNING:
+            say = log.info if record.levelno >= logging.INFO else log.debug
+        again = {"times": times} if times > 1 else {}
+        say(record.getMessage(), logger=record.name, exc_info=record.exc_info, **again)
+
+    def _times(self, sort: _Sort) -> int:
+        """How often it was logged since it was said last, if it is to be said now, else 0. Called under a lock."""
+        now = self._clock.monotonic()
+        said, missed = self._said.pop(sort, (now - AGAIN_SECONDS, 0))
+        silent = now - said < AGAIN_SECONDS
+        self._said[sort] = (said, missed + 1) if silent else (now, 0)
+        if len(self._said) > _MOST_KNOWN:
+            self._said.popitem(last=False)
+        return 0 if silent else missed + 1
+
+
+def _sort(record: logging.LogRecord) -> _Sort:
+    raised = record.exc_info[0] if record.exc_info else None
+    kind = raised.__name__ if raised is not None else ""
+    return record.name, record.levelno, str(record.msg).partition("\n")[0], kind
+
+
+def take() -> None:
+    """From now on, unless somebody else takes them already; warnings and what is worse, as the standard library has it
+    where nobody says otherwise."""
+    logging.basicConfig(handlers=[Handler()])
+
+
+# One at a time: whoever reads lines while the files are let go of would stumble. Whatever is formatted may be
+# interrupted by a finalizer that logs, too: that one leaves them to the other.
+_lock = threading.RLock()
+_readers = 0
+
+
+@contextmanager
+def lent() -> Iterator[None]:
+    """Format stacks and tracebacks in here: what was read for them is let go of."""
+    global _readers
+    with _lock:
+        _readers += 1
+        try:
+            yield
+        finally:
+            _readers -= 1
+            if not _readers:
+                linecache.clearcache()
+
 
 _STANDARD_ERROR = 2
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -55,7 +137,7 @@ def configure(level: str, form: str, environ: Mapping[str, str] = os.environ, *,
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer) if writer is None else _Aside(writer),
         cache_logger_on_first_use=False,
     )
-    foreign.take()
+    take()
 
 
 class _Aside:
@@ -78,20 +160,22 @@ class _Aside:
 
 
 def _say_dropped(lines: int) -> None:
-    structlog.get_logger("hpad.logs").error("lines of this log were dropped: nobody read it fast enough", lines=lines)
+    structlog.get_logger("hpad.daemon.logs").error(
+        "lines of this log were dropped: nobody read it fast enough", lines=lines
+    )
 
 
 def _told_exception(logger: Any, method: str, event: Any) -> Any:
     if "exc_info" not in event:
         return event
-    with sources.lent():
+    with lent():
         return structlog.processors.format_exc_info(logger, method, event)
 
 
 def _traceback(out: TextIO, raised: Any) -> None:
     """The plain one: others print the local variables, and so, one day, a secret."""
     held = io.StringIO()
-    with sources.lent():
+    with lent():
         structlog.dev.plain_traceback(held, raised)
     out.write(harmless_lines(held.getvalue()))
 

@@ -16,8 +16,9 @@ import structlog
 import virtual
 from hypothesis import strategies
 
-from hpad import pressure, settings
-from hpad.pressure import Kept, Level, Limit, Remembered, Taken
+from hpad import settings
+from hpad.daemon import memory_limit
+from hpad.daemon.memory_limit import Kept, Level, Limit, Remembered, Taken
 from hpad.telemetry import Telemetry
 
 MEBI = 1 << 20
@@ -35,7 +36,7 @@ def system(root: Path, cgroup: str, **files: str) -> Path:
 
 
 def found(root: Path) -> dict[str, int]:
-    return {limit.origin: limit.bytes for limit in pressure.limits(None, root) if not limit.of_addresses}
+    return {limit.origin: limit.bytes for limit in memory_limit.limits(None, root) if not limit.of_addresses}
 
 
 def test_the_least_limit_from_the_services_cgroup_up_counts(tmp_path: Path) -> None:
@@ -67,12 +68,12 @@ def test_no_cgroup_no_limit(tmp_path: Path) -> None:
 
 def test_what_is_told_stands_alone(tmp_path: Path) -> None:
     root = system(tmp_path, "0::/\n", **{"memory.max": "134217728\n"})
-    assert pressure.limits(300 * MEBI, root) == [Limit(300 * MEBI, "memory_limit")]
-    assert pressure.limits(0, root) == []
+    assert memory_limit.limits(300 * MEBI, root) == [Limit(300 * MEBI, "memory_limit")]
+    assert memory_limit.limits(0, root) == []
 
 
 def test_this_process_takes_some_memory() -> None:
-    taken = pressure.taken()
+    taken = memory_limit.taken()
     assert taken is not None
     assert 10 * MEBI < taken.resident < taken.addresses
 
@@ -105,12 +106,12 @@ def test_what_is_no_amount_is_refused(said: object) -> None:
 class Scene:
     """A guard with a limit of 100 MiB, on a process that takes as much as the test says."""
 
-    def __init__(self, *caches: pressure.Cache, telemetry: Telemetry | None = None) -> None:
+    def __init__(self, *caches: memory_limit.Cache, telemetry: Telemetry | None = None) -> None:
         self.percent = 10
         self.sheds: list[bool] = []
         self.trimmed = 0
         self.telemetry = telemetry or Telemetry()
-        self.guard = pressure.Guard(
+        self.guard = memory_limit.Guard(
             100 * MEBI,
             virtual.VirtualClock(),
             self.telemetry,
@@ -168,10 +169,10 @@ def test_what_does_not_help_is_tried_again_but_not_all_the_time() -> None:
         scene = Scene(Kept("held", lambda: 1, lambda: emptied.append(1)))
         await scene.guard.start()
         for _ in range(60):
-            await scene.look(85, seconds=pressure.LOOK_SECONDS)
+            await scene.look(85, seconds=memory_limit.LOOK_SECONDS)
         return len(emptied)
 
-    assert virtual.run(main()) == 60 / pressure.AGAIN_SECONDS
+    assert virtual.run(main()) == 60 / memory_limit.AGAIN_SECONDS
 
 
 @pytest.mark.parametrize(("limit", "percent"), [(100 * MEBI, 10), (0, 10), (100 * MEBI, 85)])
@@ -180,10 +181,10 @@ def test_what_is_free_goes_back_once_a_minute_and_whenever_caches_are_emptied(li
         scene = Scene()
         await scene.guard.retune(limit)
         for _ in range(600):
-            await scene.look(percent, seconds=pressure.LOOK_SECONDS)
+            await scene.look(percent, seconds=memory_limit.LOOK_SECONDS)
         return scene.trimmed
 
-    often = pressure.AGAIN_SECONDS if percent > 80 else pressure.TRIM_SECONDS
+    often = memory_limit.AGAIN_SECONDS if percent > 80 else memory_limit.TRIM_SECONDS
     assert virtual.run(main()) == 600 / often
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 import structlog
 
-from hpad import logs, process
-from hpad.logs.writer import Writer
+from hpad.daemon import logs, process
+from hpad.daemon.log_writer import Writer
 
 
 class Pipe(NamedTuple):

@@ -5,7 +5,7 @@ import asyncio
 import structlog
 import virtual
 
-from hpad.logs.episode import AGAIN_SECONDS, Episode, Episodes
+from hpad.telemetry.episode import AGAIN_SECONDS, Episode, Episodes
 
 
 class Said:

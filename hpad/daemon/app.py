@@ -9,17 +9,17 @@ from typing import Any, Self
 import msgspec
 import structlog
 
-from hpad import __version__, assembly, parts
+from hpad import __version__
 from hpad.clock import Clock, SystemClock
-from hpad.control import histories
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
+from hpad.daemon import assembly, lifecycle
 from hpad.election import coordinator, shards
 from hpad.election import leader as leader_module
 from hpad.kube import access, cluster, watch
 from hpad.kube.auth import credentials
 from hpad.kube.auth import kubeconfig as config
-from hpad.serve import page, review, server
+from hpad.serve import authentication, page, server
 from hpad.settings import Settings
 from hpad.store import memory, persistent
 from hpad.telemetry import Telemetry
@@ -79,8 +79,8 @@ class App:
         self._cluster_config = cluster_config
         self._pace = pace
         self._beating = asyncio.Event()
-        self._parts = parts.Parts(self.clock)
-        self._log = structlog.get_logger("hpad.app")
+        self._parts = lifecycle.Parts(self.clock)
+        self._log = structlog.get_logger("hpad.daemon.app")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -141,7 +141,7 @@ class App:
         if self._made.handover is not None:
             self._made.handover.retune(self._made.rest(new))
         if isinstance(self.store, persistent.Lasting):
-            self.store.retune(histories.pace(new))
+            self.store.retune(assembly.pace(new))
         if new.memory_limit != before.memory_limit:
             await self._made.guard.retune(new.memory_limit)
         if self.server is not None:
@@ -242,23 +242,25 @@ class App:
         if self._made.folder is not None:
             self._made.folder.allow_zero(new.tunables.gates.HPAScaleToZero)
 
-    def _order(self, made: assembly.Assembly) -> list[parts.Part]:
+    def _order(self, made: assembly.Assembly) -> list[lifecycle.Part]:
         """In which order everything starts."""
         self.telemetry.before_scrape(self._refresh_series)
         ordered = [
-            parts.Part("store", "a wrong one is said first", lambda: histories.check(self.settings), parts.nothing),
-            parts.Part("connections", "everything below speaks through them", parts.nothing, made.api.aclose),
+            lifecycle.Part(
+                "store", "a wrong one is said first", lambda: assembly.check(self.settings), lifecycle.nothing
+            ),
+            lifecycle.Part("connections", "everything below speaks through them", lifecycle.nothing, made.api.aclose),
             self._parts.background("version", "the defaults of gates follow it", self._versions.run),
             self._source_of_hpas(made),
             self._sources(made),
         ]
         if made.journal is not None:
             journal = made.journal
-            ordered.append(parts.Part("journal", "outlives the last reconcile", journal.start, journal.stop))
+            ordered.append(lifecycle.Part("journal", "outlives the last reconcile", journal.start, journal.stop))
         ordered.append(self._memory(made))
         if self.settings.listen is not None:
             self.server = window = self._window(self.settings.listen)
-            ordered.append(parts.Part("windows", "a daemon that still waits can say so", window.start, window.stop))
+            ordered.append(lifecycle.Part("windows", "a daemon that still waits can say so", window.start, window.stop))
         run, flush = self.cluster.run, self._flush_events
         ordered.append(self._parts.background("caches", "what decisions read", run, before_end=flush))
         ordered += [*self._election(made), *self._histories(made)]
@@ -266,9 +268,9 @@ class App:
         ordered.append(self._parts.background("heartbeat", why, self._begin, before_end=self._drain))
         return ordered
 
-    def _source_of_hpas(self, made: assembly.Assembly) -> parts.Part:
+    def _source_of_hpas(self, made: assembly.Assembly) -> lifecycle.Part:
         if made.folder is None:
-            return parts.Part("hpas", "the API server's, kept by the caches", parts.nothing, parts.nothing)
+            return lifecycle.Part("hpas", "the API server's, kept by the caches", lifecycle.nothing, lifecycle.nothing)
         folder = made.folder
 
         async def run() -> None:
@@ -278,7 +280,7 @@ class App:
 
         return self._parts.background("hpas", "what a file may say depends on the gates", run)
 
-    def _sources(self, made: assembly.Assembly) -> parts.Part:
+    def _sources(self, made: assembly.Assembly) -> lifecycle.Part:
         metrics = made.metrics
 
         async def start() -> None:
@@ -287,9 +289,9 @@ class App:
                 said = metrics.origin(name)
                 self._log.error("a metric source does not work", source=name, settings=said, error=error.message)
 
-        return parts.Part("sources", "a broken one is known before it is asked", start, metrics.aclose)
+        return lifecycle.Part("sources", "a broken one is known before it is asked", start, metrics.aclose)
 
-    def _memory(self, made: assembly.Assembly) -> parts.Part:
+    def _memory(self, made: assembly.Assembly) -> lifecycle.Part:
         guard = made.guard
         running = self._parts.background("memory", "limits hold from the start", guard.run)
 
@@ -299,13 +301,13 @@ class App:
 
         return running._replace(start=start)
 
-    def _election(self, made: assembly.Assembly) -> list[parts.Part]:
+    def _election(self, made: assembly.Assembly) -> list[lifecycle.Part]:
         if made.agreement is None:
             return []
         agreed, why = made.agreement, "the Lease is held for as long as there is work"
         return [self._parts.background("election", why, lambda: agreed.run(self._beating))]
 
-    def _histories(self, made: assembly.Assembly) -> list[parts.Part]:
+    def _histories(self, made: assembly.Assembly) -> list[lifecycle.Part]:
         """What is left to save is saved while the Lease is still held."""
         store = made.store
         if not isinstance(store, persistent.Lasting):
@@ -328,7 +330,7 @@ class App:
             mode=self._mode,
             reports=self._made.metrics.reports,
             serving=self.settings.serving,
-            reviewer=review.Reviewer(self.cluster.client, self.clock),
+            reviewer=authentication.Reviewer(self.cluster.client, self.clock),
             clock=self.clock,
         )
 

@@ -12,7 +12,7 @@ from hpad.api import metrics
 from hpad.api.metadata import ObjectMeta
 from hpad.api.metrics import ContainerMetrics, ExternalMetricValue, MetricValue, ObjectReference, PodMetrics
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodValue
-from hpad.model.targets import targets
+from hpad.lab.cluster.targets import targets
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 

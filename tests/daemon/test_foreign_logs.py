@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from hpad.logs import foreign
-from hpad.logs.episode import AGAIN_SECONDS
+from hpad.daemon import logs
+from hpad.telemetry.episode import AGAIN_SECONDS
 
 SAY = """
 import logging
@@ -80,7 +80,7 @@ def test_what_a_library_logs_with_each_attempt_is_said_once() -> None:
 
 def test_it_is_said_again_after_a_while_with_how_often_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    handler = foreign.Handler()
+    handler = logs.Handler()
     monkeypatch.setattr(handler._clock, "monotonic", lambda: now)
     with structlog.testing.capture_logs() as logged:
         for now in (0.0, 10.0, AGAIN_SECONDS - 1, AGAIN_SECONDS, AGAIN_SECONDS + 1):  # noqa: B007

@@ -1,0 +1,1 @@
+"""The daemon: its composition, start and stop order, process, memory limit and logging."""
