@@ -15,7 +15,7 @@ from hpad.cli import inputs
 from hpad.engine import fallback_policy, spec
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
-from hpad.manifests.keda import placeholder
+from hpad.manifests.keda import found
 
 _EPILOG = """\
 examples:
@@ -177,7 +177,7 @@ def _ignored(value: dict[str, Any]) -> Iterator[FieldError]:
 def _placeholders(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The places of texts with the placeholder of `hpad convert`."""
     if isinstance(value, str):
-        if placeholder.VALUE in value:
+        if found.VALUE in value:
             yield place
         return
     entries: Iterable[tuple[Any, Any]] = ()
@@ -196,7 +196,7 @@ def _unset(place: tuple[str | int, ...]) -> FieldError:
         field += f".{step}" if bare else f"[{step}]"
     field = field.removeprefix(".")
     named = next((step for step in reversed(place) if isinstance(step, str)), "value")
-    detail = f"holds the placeholder {placeholder.VALUE} of hpad convert: write your own {named} in its place"
+    detail = f"holds the placeholder {found.VALUE} of hpad convert: write your own {named} in its place"
     return FieldError(INVALID, field, f"{field}: {detail}")
 
 

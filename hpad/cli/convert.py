@@ -12,11 +12,11 @@ from hpad.api import hpa as api
 from hpad.api.fields import FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import inputs, written
-from hpad.manifests import adapter_rules, hpas
+from hpad.manifests import hpas
 from hpad.manifests.documents import Document
-from hpad.manifests.keda import configuration, others, scaledobject
-from hpad.manifests.keda.fields import Wrong
-from hpad.manifests.keda.found import Note
+from hpad.manifests.keda import output as adapter_rules
+from hpad.manifests.keda import scaledobject
+from hpad.manifests.keda.found import Note, Wrong
 from hpad.manifests.keda.scaledobject import Converted
 
 LOSSY: int = 3
@@ -104,8 +104,8 @@ class _Work:
             self._complain(document, "", document.faults or (hpas.not_an_object(document),))
         elif scaledobject.is_scaled_object(value):
             self._scaled_object(document)
-        elif others.is_other(value):
-            self._tell(document, others.identity(value), others.notes(value))
+        elif adapter_rules.is_other(value):
+            self._tell(document, adapter_rules.identity(value), adapter_rules.notes(value))
         elif hpas.is_hpa(value):
             self._hpa(document)
         elif rules := adapter_rules.find(value):
@@ -115,7 +115,7 @@ class _Work:
 
     def configuration(self) -> dict[str, Any]:
         """The settings that the converted objects need, in one; empty where they need none."""
-        needed = configuration.document(self.converted)
+        needed = adapter_rules.document(self.converted)
         sources = needed.get("sources", {})
         for index, rules in enumerate(self.rules, start=1):
             sources["prometheus-adapter" if index == 1 else f"prometheus-adapter-{index}"] = adapter_rules.source(rules)
@@ -133,7 +133,7 @@ class _Work:
         self._write(hpa, document)
 
     def _scaled_object(self, document: Document) -> None:
-        subject = others.identity(document.value)
+        subject = adapter_rules.identity(document.value)
         if document.faults:
             self._complain(document, subject, document.faults)
             return
@@ -149,7 +149,7 @@ class _Work:
         loaded = hpas.load(made, scale_to_zero=True)
         errors = [
             *map(_of_scaled_object, loaded.errors),
-            *written.flaws(configuration.document([found]), found.sources),
+            *written.flaws(adapter_rules.document([found]), found.sources),
         ]
         if errors:
             self._complain(document, subject, errors)
@@ -163,7 +163,7 @@ class _Work:
         self._write(hpa, made)
 
     def _rules(self, document: Document, rules: list[adapter_rules.Rules]) -> None:
-        subject = others.identity(document.value) if "kind" in document.value else "prometheus-adapter"
+        subject = adapter_rules.identity(document.value) if "kind" in document.value else "prometheus-adapter"
         notes = [Note(field, "is not carried over") for field in adapter_rules.lost(document.value, rules)]
         for each in rules:
             if errors := written.flaws({"sources": {"prometheus-adapter": adapter_rules.source(each)}}, ()):

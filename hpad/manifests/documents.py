@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from hpad.api.fields import INVALID, FieldError, duplicate
-from hpad.manifests import budget, yamlish
+from hpad.manifests import yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 LISTS: Final = ("List", "HorizontalPodAutoscalerList", "ScaledObjectList")
@@ -40,11 +40,11 @@ class Document:
         """The line where a field stands, as near as is known."""
         if self.node is None:
             return self.lines.get(path, self.line)
-        return yamlish.line_of(self.node, f"{self.prefix}.{path}" if self.prefix else path)
+        return yaml_reader.line_of(self.node, f"{self.prefix}.{path}" if self.prefix else path)
 
     def line_at(self, place: Sequence[str | int]) -> int:
         """As `line_of`, by keys and positions: keys may hold dots."""
-        return self.line if self.node is None else yamlish.line_at(self.node, map(str, place))
+        return self.line if self.node is None else yaml_reader.line_at(self.node, map(str, place))
 
     def slim(self, *paths: str) -> "Document":
         """The document without its value and its nodes, which take far more than what was made of it; the lines of
@@ -80,16 +80,16 @@ def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:
 
 def _yaml(text: str, file: str) -> Iterator[Document]:
     try:
-        for node, value in yamlish.documents(text):
+        for node, value in yaml_reader.documents(text):
             if value is not None:
                 line = node.start_mark.line + 1
-                yield Document(file, 0, line, value, tuple(yamlish.duplicates(node)), node=node)
+                yield Document(file, 0, line, value, tuple(yaml_reader.duplicates(node)), node=node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         reason = ", ".join(part for part in (error.problem, error.context) if part)
         yield broken(file, 0, line, f"not valid YAML: {reason} (line {line}, column {column})")
-    except budget.TooMany as error:
+    except yaml_reader.TooMany as error:
         yield broken(file, 0, 1, str(error))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         yield broken(file, 0, 1, f"not valid YAML: {' '.join(str(error).split())}")
@@ -97,8 +97,8 @@ def _yaml(text: str, file: str) -> Iterator[Document]:
 
 def _json_stream(text: str, file: str) -> Iterator[Document]:
     """One JSON value after the other; where one is broken, the rest cannot be told apart."""
-    if budget.json_nodes(text, budget.MAX_NODES) > budget.MAX_NODES:
-        yield broken(file, 0, 1, budget.TOO_MANY)
+    if yaml_reader.json_nodes(text, yaml_reader.MAX_NODES) > yaml_reader.MAX_NODES:
+        yield broken(file, 0, 1, yaml_reader.TOO_MANY)
         return
     start = _skip_space(text, 0)
     while start < len(text):
@@ -114,13 +114,13 @@ def _json_stream(text: str, file: str) -> Iterator[Document]:
 
 
 def _json_lines(text: str, file: str) -> Iterator[Document]:
-    left = budget.MAX_NODES
+    left = yaml_reader.MAX_NODES
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        left -= budget.json_nodes(line, left)
+        left -= yaml_reader.json_nodes(line, left)
         if left < 0:
-            yield broken(file, 0, number, budget.TOO_MANY)
+            yield broken(file, 0, number, yaml_reader.TOO_MANY)
             return
         reader = _Json()
         try:
@@ -142,7 +142,7 @@ def _tree(text: str, line: int) -> yaml.Node | None:
     if line != 1 or text.count("\n") < 2:
         return None
     try:
-        return yaml.compose(text, Loader=yamlish.Loader)
+        return yaml.compose(text, Loader=yaml_reader.Loader)
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
 

@@ -20,9 +20,8 @@ from hpad.api.metadata import Key
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.engine import fallback_policy
 from hpad.manifests import documents, hpas
-from hpad.manifests.keda import configuration as keda_configuration
-from hpad.manifests.keda import scaledobject
-from hpad.manifests.keda.fields import Wrong
+from hpad.manifests.keda import output, scaledobject
+from hpad.manifests.keda.found import Wrong
 from hpad.recording import replay
 from hpad.recording.format import SnapshotError
 from hpad.sources import plugins
@@ -137,7 +136,7 @@ def scaled_object(data: bytes) -> None:
             return
         reading = decode.read(converted.hpa)
         assert reading.hpa is not None or reading.errors
-        json.dumps([converted.hpa, keda_configuration.document([converted])])
+        json.dumps([converted.hpa, output.document([converted])])
 
 
 def source(data: bytes) -> None:

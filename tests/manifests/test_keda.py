@@ -9,8 +9,8 @@ import yaml
 
 from hpad.cli import main
 from hpad.engine import fallback_policy
-from hpad.manifests.keda import configuration, scaledobject
-from hpad.manifests.keda.fields import Wrong
+from hpad.manifests.keda import output, scaledobject
+from hpad.manifests.keda.found import Wrong
 from hpad.manifests.keda.scaledobject import Converted
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "config" / "keda").glob("*.yaml"))
@@ -328,7 +328,7 @@ def test_what_keda_would_refuse_is_refused_with_its_field(value: dict[str, Any],
 def test_metrics_of_the_same_server_share_a_source_and_others_do_not() -> None:
     one = converted(trigger("rabbitmq", RABBITMQ), trigger("rabbitmq", RABBITMQ | {"queueName": "b", "vhostName": "v"}))
     other = converted(trigger("rabbitmq", RABBITMQ | {"timeout": "100"}), metadata={"namespace": "bank"})
-    sources = configuration.document([one, other])["sources"]
+    sources = output.document([one, other])["sources"]
     assert list(sources) == ["rabbitmq-rabbitmq", "rabbitmq-rabbitmq-2"]
     assert list(sources["rabbitmq-rabbitmq"]["metrics"]) == ["shop-worker-s0-rabbitmq", "shop-worker-s1-rabbitmq"]
     assert [source["namespaces"] for source in sources.values()] == [["shop"], ["bank"]]

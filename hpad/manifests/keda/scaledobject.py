@@ -1,5 +1,11 @@
-"""A ScaledObject (keda.sh/v1alpha1) as an HPA and the sources that it needs."""
+"""A ScaledObject (keda.sh/v1alpha1) as an HPA and the sources that it needs.
 
+The metadata of a ScaledObject: what of it an HPA has, and KEDA's annotations.
+
+Source: KEDA, "Pause scaling" and "ScaledObject specification" (2.21).
+"""
+
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -10,9 +16,90 @@ from hpad.api import hpa as api
 from hpad.api.fields import required
 from hpad.engine import fallback_policy
 from hpad.manifests.keda import found as gathered
-from hpad.manifests.keda import meta, metrics_api, plain, prometheus, rabbitmq, redis
-from hpad.manifests.keda.fields import Fields, Wrong
-from hpad.manifests.keda.found import Found, Note, Source, Trigger
+from hpad.manifests.keda import queues, triggers
+from hpad.manifests.keda.found import Fields, Found, Note, Source, Trigger, Wrong
+
+_PREFIX: Final = "autoscaling.keda.sh/"
+_PAUSED, _PAUSED_REPLICAS = f"{_PREFIX}paused", f"{_PREFIX}paused-replicas"
+_SWITCHES: Final = {
+    "paused-scale-in": "is carried over as spec.behavior.scaleDown.selectPolicy Disabled",
+    "paused-scale-out": "is carried over as spec.behavior.scaleUp.selectPolicy Disabled",
+    "force-activation": "is carried over as minReplicas of 1 or more",
+}
+_NEEDLESS: Final = ("scaledobject.keda.sh/transfer-hpa-ownership", "validations.keda.sh/hpa-ownership")
+_BY_SERVERS: Final = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
+"""What strconv.ParseBool takes for false; KEDA takes any other text for true."""
+
+
+def _paused(annotations: Fields) -> Note | None:
+    """Why no HPA may be written: it would scale what KEDA has been told to leave alone."""
+    for name in (_PAUSED_REPLICAS, _PAUSED):
+        if name in annotations and (name == _PAUSED_REPLICAS or annotations.text(name) not in _FALSE):
+            return Note(
+                annotations.at(name),
+                "the ScaledObject is paused: no HPA is written, since it would scale at once, and nothing else of the "
+                "ScaledObject is carried over; remove the annotation and convert again when it may scale",
+            )
+    return None
+
+
+def _switches(annotations: Fields, found: Found) -> set[str]:
+    """Which of KEDA's other switches are on, by their names without prefix."""
+    on = set()
+    for name, instead in _SWITCHES.items():
+        if (_PREFIX + name) in annotations and annotations.text(_PREFIX + name) not in _FALSE:
+            found.note(annotations.at(_PREFIX + name), instead)
+            on.add(name)
+    return on
+
+
+def _behavior(handed_on: Fields, on: set[str]) -> dict[str, Any]:
+    """The behavior of the HPA that KEDA makes, with the directions closed that a switch closes."""
+    made: dict[str, Any] = copy.deepcopy(handed_on.get("behavior") or {})
+    for switch, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
+        if switch in on and isinstance(made, dict):
+            rules = made.get(direction)
+            made[direction] = {**(rules if isinstance(rules, dict) else {}), "selectPolicy": "Disabled"}
+    return made
+
+
+def _metadata(given: Fields, name: Any, own: dict[str, str], found: Found) -> dict[str, Any]:
+    """The HPA's metadata: namespace, labels and annotations, without KEDA's own, with hpad's."""
+    for each in _BY_SERVERS:
+        given.get(each)
+    finalizers = given.get("finalizers", [])
+    if not isinstance(finalizers, list) or not all(str(each).endswith(".keda.sh") for each in finalizers):
+        found.lose(given.at("finalizers"), "is not carried over")
+    made: dict[str, Any] = {"name": name}
+    made |= {key: given.get(key) for key in ("namespace", "labels") if given.get(key)}
+    kept = _annotations(given.object("annotations"), own, found)
+    return {**made, "annotations": kept} if kept else made
+
+
+def _annotations(given: Fields, own: dict[str, str], found: Found) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name in given:
+        text = given.get(name)
+        if name in own:
+            found.lose(given.at(name), f"is not carried over: what KEDA's fields say is written there: {own[name]}")
+        elif name in _NEEDLESS:
+            found.note(given.at(name), "is left out: it has no effect without KEDA")
+        elif name == _LAST_APPLIED:
+            continue
+        elif name in (_PAUSED, *(_PREFIX + switch for switch in _SWITCHES)):
+            if str(text) in _FALSE:
+                found.note(given.at(name), "is left out: it is off")
+        elif "keda.sh/" in name:
+            found.lose(given.at(name), "is not carried over")
+        else:
+            kept[name] = text
+    return kept | own
+
 
 KIND: Final = "ScaledObject"
 API_VERSION: Final = "keda.sh/v1alpha1"
@@ -20,14 +107,14 @@ _MINIMUM, _MAXIMUM = 0, 100
 _POLLING_SECONDS, _COOLDOWN_SECONDS = 30, 300
 _MOST = 2**31 - 1
 _TRIGGERS: Mapping[str, Callable[[Trigger, Found], None]] = {
-    "rabbitmq": rabbitmq.convert,
-    "prometheus": prometheus.convert,
-    "redis": redis.lists,
-    "redis-streams": redis.streams,
-    "metrics-api": metrics_api.convert,
-    "cpu": plain.resource,
-    "memory": plain.resource,
-    "cron": plain.cron,
+    "rabbitmq": queues.rabbitmq,
+    "prometheus": triggers.prometheus,
+    "redis": queues.redis_lists,
+    "redis-streams": queues.redis_streams,
+    "metrics-api": triggers.metrics_api,
+    "cpu": triggers.resource,
+    "memory": triggers.resource,
+    "cron": triggers.cron,
 }
 _ORIGINS: Final = {
     "spec.minReplicas": "spec.minReplicaCount",
@@ -65,7 +152,7 @@ def convert(value: Mapping[str, Any], taken: set[str] | None = None) -> Converte
     name, namespace = metadata.text("name"), metadata.text("namespace") or "default"
     if not name:
         raise Wrong(required("metadata.name", "a ScaledObject has a name"))
-    if paused := meta.paused(metadata.object("annotations")):
+    if paused := _paused(metadata.object("annotations")):
         return Converted(namespace, name, None, notes=(paused,))
     found = Found()
     for trigger, entry in _triggers(spec, f"{namespace}-{name}", found, set() if taken is None else taken):
@@ -100,10 +187,10 @@ def _hpa(metadata: Fields, spec: Fields, found: Found) -> dict[str, Any]:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment"} | {
         key: target.get(key) for key in ("apiVersion", "kind", "name") if target.get(key)
     }
-    switches = meta.switches(metadata.object("annotations"), found)
+    switches = _switches(metadata.object("annotations"), found)
     advanced = spec.object("advanced")
     handed_on = advanced.object("horizontalPodAutoscalerConfig")
-    behavior = meta.behavior(handed_on, switches)
+    behavior = _behavior(handed_on, switches)
     minimum = _minimum(spec, found, active="force-activation" in switches)
     fallback = _fallback(spec, found)
     _waits(spec, found, minimum)
@@ -120,7 +207,7 @@ def _hpa(metadata: Fields, spec: Fields, found: Found) -> dict[str, Any]:
     return {
         "apiVersion": api.API_VERSION,
         "kind": api.KIND,
-        "metadata": meta.metadata(metadata, name, own, found),
+        "metadata": _metadata(metadata, name, own, found),
         "spec": made,
     }
 

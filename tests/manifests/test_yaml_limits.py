@@ -10,7 +10,7 @@ import pytest
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.manifests import budget, documents, folder
+from hpad.manifests import documents, folder, yaml_reader
 from hpad.manifests.documents import Document
 from hpad.manifests.folder import Folder
 
@@ -28,13 +28,13 @@ def parse(text: str, suffix: str = ".yaml") -> list[Document]:
 
 def refused(found: list[Document]) -> bool:
     """Whether the last document says that the file holds too much."""
-    return [fault.message for fault in found[-1].faults] == [budget.TOO_MANY]
+    return [fault.message for fault in found[-1].faults] == [yaml_reader.TOO_MANY]
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """A file may hold 1,000 nodes."""
-    monkeypatch.setattr(budget, "MAX_NODES", 1000)
+    monkeypatch.setattr(yaml_reader, "MAX_NODES", 1000)
     return 1000
 
 
@@ -53,7 +53,7 @@ LARGE = {
 @pytest.mark.parametrize("kind", LARGE)
 def test_a_file_of_too_many_nodes_is_refused_before_they_are_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Composed, each of these would take some 100 MiB."""
-    monkeypatch.setattr(budget, "MAX_NODES", 20_000)
+    monkeypatch.setattr(yaml_reader, "MAX_NODES", 20_000)
     text = LARGE[kind]
     tracemalloc.start()
     try:
@@ -62,7 +62,7 @@ def test_a_file_of_too_many_nodes_is_refused_before_they_are_made(kind: str, mon
     finally:
         tracemalloc.stop()
     repeated = "not valid YAML: its aliases stand for far more than was written"
-    assert [fault.message for fault in found[-1].faults] == [repeated if kind == "aliases" else budget.TOO_MANY]
+    assert [fault.message for fault in found[-1].faults] == [repeated if kind == "aliases" else yaml_reader.TOO_MANY]
     if kind != "documents":  # those before the limit are there, each with its nodes
         assert len(found) == 1
         assert peak < 5 * len(text) + 8 * MIB  # copies of the text, and next to nothing else
