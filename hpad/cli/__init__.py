@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import hpad
-from hpad.cli import plain, retired
-from hpad.cli.failure import Failure
+from hpad.cli import output, retired
+from hpad.cli.output import Failure
 
 COMMANDS: Final = (
     *("run", "demo", "cluster", "replay", "check", "convert"),
@@ -26,7 +26,7 @@ _BROKEN_PIPE: Final = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. `argv` is that of the process unless given (without the program)."""
-    with plain.printing():
+    with output.printing():
         return _run(list(sys.argv[1:] if argv is None else argv))
 
 

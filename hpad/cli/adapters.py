@@ -9,7 +9,7 @@ import msgspec
 
 from hpad.adapter import Adapter, AdapterError
 from hpad.api.sample import SOURCE_TYPES
-from hpad.cli.failure import Failure
+from hpad.cli.output import Failure
 from hpad.sources import plugins
 
 _EPILOG = """\

@@ -12,7 +12,7 @@ from typing import Any
 
 from hpad.api.text import shown
 from hpad.cli import inputs
-from hpad.cli.failure import Failure
+from hpad.cli.output import Failure
 from hpad.daemon import process
 from hpad.manifests.documents import Document
 

@@ -1,23 +1,135 @@
-"""`hpad convert`: HPAs of any version in another, and what KEDA and prometheus-adapter have as HPAs and settings."""
+"""`hpad convert`: HPAs of any version in another, and what KEDA and prometheus-adapter have as HPAs and settings.
+
+Where converted HPAs and settings go: standard output, or files of a folder; and what is wrong with settings.
+"""
 
 import argparse
 import dataclasses
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
+import yaml
 
 from hpad.api import conversion, defaults
 from hpad.api import hpa as api
-from hpad.api.fields import FieldError
+from hpad.api.fields import INVALID, FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.cli import inputs, written
-from hpad.manifests import hpas
+from hpad.cli import configuration, inputs, output
+from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import output as adapter_rules
 from hpad.manifests.keda import scaledobject
-from hpad.manifests.keda.found import Note, Wrong
+from hpad.manifests.keda.found import Note, Source, Wrong
 from hpad.manifests.keda.scaledobject import Converted
+
+_PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
+SETTINGS: Final = "hpad.yaml"
+
+
+class Output:
+    """Standard output: one document after the other, the settings last."""
+
+    def __init__(self, format: str) -> None:
+        self.format = format
+        self.written = 0
+
+    def hpa(self, built: dict[str, Any], document: Document) -> FieldError | None:
+        """Write an HPA; returns why it could not be written."""
+        output.print_document(self.text(built, document, first=not self.written))
+        self.written += 1
+        return None
+
+    def settings(self, needed: dict[str, Any]) -> bool:
+        """Write the settings, if any; False where that failed, which was said."""
+        if needed:
+            head = "" if self.format == "json" else "---\n# for hpad's configuration, hpad.yaml\n"
+            output.print_document(f"{head}{dumped(needed, self.format)}")
+        return True
+
+    def finish(self) -> bool:
+        """Called at the end; False where something failed, which was said."""
+        return True
+
+    def text(self, built: dict[str, Any], document: Document, *, first: bool) -> str:
+        """A manifest as people write them: apiVersion first, and no status unless there was one."""
+        if self.format == "json":
+            return dumped(built, "json")
+        parts = [*_PARTS, *(["status"] if document.value.get("status") else [])]
+        return ("" if first else "---\n") + dumped({part: built[part] for part in parts}, "yaml")
+
+
+class Folder(Output):
+    """A folder: HPAs in `hpas/`, each in a file of its own, and the settings in hpad.yaml.
+
+    No file is overwritten that holds anything else than what would be written.
+    """
+
+    def __init__(self, folder: Path, format: str) -> None:
+        super().__init__(format)
+        self._folder = folder
+        self._texts: dict[Path, str] = {}
+
+    def hpa(self, built: dict[str, Any], document: Document) -> FieldError | None:
+        metadata = built["metadata"]
+        name = f"{metadata.get('namespace') or 'default'}.{metadata['name']}.{self.format}"
+        path = self._folder / "hpas" / name
+        if path in self._texts:
+            return FieldError(INVALID, "metadata.name", f"metadata.name: {path} holds an HPA of that name already")
+        self._texts[path] = self.text(built, document, first=True)
+        return None
+
+    def settings(self, needed: dict[str, Any]) -> bool:
+        if needed:
+            self._texts[self._folder / SETTINGS] = dumped(needed, "yaml")
+        return True
+
+    def finish(self) -> bool:
+        try:
+            missing = {path: text for path, text in self._texts.items() if not path.exists()}
+            there = self._texts.keys() - missing.keys()
+            changed = sorted(path for path in there if path.read_bytes() != self._texts[path].encode())
+            for path in changed:
+                says = "is there already with other content, so nothing is written: name another folder"
+                print(f"hpad: {path} {says}", file=sys.stderr)
+            if changed:
+                return False
+            for path, text in missing.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            print(f"hpad: {error.filename or self._folder} cannot be written: {error.strerror}", file=sys.stderr)
+            return False
+        for path in self._texts:
+            print(path)
+        return True
+
+
+def dumped(value: dict[str, Any], format: str) -> str:
+    """A document as YAML, or as JSON on one line."""
+    if format == "json":
+        return msgspec.json.encode(value).decode() + "\n"
+    return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, width=120, allow_unicode=True)
+
+
+def flaws(settings: dict[str, Any], sources: Iterable[Source]) -> list[FieldError]:
+    """What `hpad check` would say about the settings; an error that names a metric is about the trigger it is of."""
+    if not settings:
+        return []
+    with tempfile.TemporaryDirectory(prefix="hpad-") as folder:
+        path = Path(folder) / SETTINGS
+        path.write_text(dumped(settings, "yaml"), encoding="utf-8")
+        [document] = documents.read(path)
+        errors = [error.message.replace(f"{path}: ", "") for _, error in configuration.errors(document)]
+    triggers = {source.entry: source.path for source in sources}
+    return [
+        FieldError(INVALID, next((path for name, path in triggers.items() if name in text), ""), text)
+        for text in errors
+    ]
+
 
 LOSSY: int = 3
 """The exit status where something is lost."""
@@ -70,7 +182,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    output = written.Output(args.output) if args.out is None else written.Folder(args.out, args.output)
+    output = Output(args.output) if args.out is None else Folder(args.out, args.output)
     work = _Work(args.to, output)
     for document in inputs.read(args.files):
         work.take(document)
@@ -90,7 +202,7 @@ class _Work:
     """Takes one document after the other; counts those with errors, those skipped, and what is lost."""
 
     version: str
-    output: written.Output
+    output: Output
     wrong: int = 0
     skipped: int = 0
     lost: int = 0
@@ -149,7 +261,7 @@ class _Work:
         loaded = hpas.load(made, scale_to_zero=True)
         errors = [
             *map(_of_scaled_object, loaded.errors),
-            *written.flaws(adapter_rules.document([found]), found.sources),
+            *flaws(adapter_rules.document([found]), found.sources),
         ]
         if errors:
             self._complain(document, subject, errors)
@@ -166,7 +278,7 @@ class _Work:
         subject = adapter_rules.identity(document.value) if "kind" in document.value else "prometheus-adapter"
         notes = [Note(field, "is not carried over") for field in adapter_rules.lost(document.value, rules)]
         for each in rules:
-            if errors := written.flaws({"sources": {"prometheus-adapter": adapter_rules.source(each)}}, ()):
+            if errors := flaws({"sources": {"prometheus-adapter": adapter_rules.source(each)}}, ()):
                 self._complain(document, subject, errors)
                 continue
             self.rules.append(each)

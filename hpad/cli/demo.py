@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hpad.api.text import shown
-from hpad.cli import plain
-from hpad.cli.failure import Failure
+from hpad.cli import output
+from hpad.cli.output import Failure
 from hpad.daemon import process
 from hpad.lab.demo.pace import LEAST, USUAL
 
@@ -78,7 +78,7 @@ def _seconds(text: str) -> float:
 async def _play(args: argparse.Namespace) -> int:
     from hpad.lab.demo import report, screen, show, style  # here, so that --help is quick
 
-    terminal = plain.raw(sys.stdout)
+    terminal = output.raw(sys.stdout)
     ink = style.Style.of(terminal, os.environ, wanted=not args.no_color)
     on = screen.of(terminal, ink)
     halves = (args.only,) if args.only else show.HALVES

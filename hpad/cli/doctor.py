@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from hpad import clock, settings
+from hpad.cli import checks, competing, output, rights
 from hpad.cli import run as daemon
-from hpad.cli import terminal
-from hpad.cli.checkup import manifests, rights, rivals, server, sources, store, targets, zero
-from hpad.cli.checkup.finding import ERROR, LEVELS, Finding
+from hpad.cli.checks import ERROR, LEVELS, Finding
 from hpad.daemon import logs
 from hpad.kube import client, errors
 from hpad.kube.auth import kubeconfig
@@ -62,44 +61,52 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
         told = read()
     except settings.SettingsError as error:
         return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
-    found = await sources.built(told, clock.SystemClock())
+    found = await checks.built(told, clock.SystemClock())
     try:
         where = await asyncio.to_thread(kubeconfig.load, told.kubeconfig, told.context)
     except kubeconfig.ConfigError as error:
-        found += await store.check(told, None)
+        found += await checks.check_store(told, None)
         return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
-    found += await store.check(told, where.namespace)
+    found += await checks.check_store(told, where.namespace)
     async with client.Client(where, clock.SystemClock()) as api:
-        greeted = await server.check(api)
+        greeted = await checks.check_server(api)
         found += greeted
         if not any(finding.check == "server" and finding.level == ERROR for finding in greeted):
-            told = await server.settled(api, told)
+            told = await checks.settled(api, told)
             hpas, about_hpas = await _hpas(api, told)
-            found += [*await rights.check(api, told, hpas), *about_hpas]
+            found += [*await rights.check_rights(api, told, hpas), *about_hpas]
     return found
 
 
 async def _hpas(api: client.Client, told: settings.Settings) -> tuple[int, list[Finding]]:
     """How many HPAs there are, and what is to be said of them."""
     if told.manifests is not None:
-        found, hpas = await manifests.check(told, api.clock)
-        found += zero.check(told, hpas)
-        return len(hpas), [*found, *await targets.check(api, told, hpas), *await sources.check(api, told, hpas)]
+        found, hpas = await checks.check_manifests(told, api.clock)
+        found += checks.check_zero(told, hpas)
+        return len(hpas), [
+            *found,
+            *await competing.check_targets(api, told, hpas),
+            *await checks.check_sources(api, told, hpas),
+        ]
     try:
-        listed = await rivals.hpas(api, told)
+        listed = await competing.hpas(api, told)
     except errors.ApiError as error:
         says = f"HPAs cannot be listed, so neither rivals nor sources were looked for: {error.message}"
         return 0, [Finding("rivals", ERROR, says, "see the rights above")]
-    hpas = sources.decoded(listed.items)
-    found = [*await rivals.check(api, told, listed), *zero.check(told, hpas), *await targets.check(api, told, hpas)]
-    return len(listed.items), [*found, *await sources.check(api, told, hpas)]
+    hpas = checks.decoded(listed.items)
+    found = [
+        *await competing.check_controllers(api, told, listed),
+        *checks.check_zero(told, hpas),
+        *await competing.check_targets(api, told, hpas),
+    ]
+    return len(listed.items), [*found, *await checks.check_sources(api, told, hpas)]
 
 
 def _print(findings: Sequence[Finding]) -> None:
     """Print each finding; advice that neighbours share stands once, after the last of them."""
     for finding, following in zip_longest(findings, findings[1:]):
-        print(terminal.wrapped(f"{finding.level:<8} {finding.check:<14} {finding.says}", 24))
+        print(output.wrapped(f"{finding.level:<8} {finding.check:<14} {finding.says}", 24))
         if finding.do and (following is None or (following.check, following.do) != (finding.check, finding.do)):
-            print(terminal.wrapped(f"{'':<23} -> {finding.do}", 27))
+            print(output.wrapped(f"{'':<23} -> {finding.do}", 27))
     counts = {level: sum(finding.level == level for finding in findings) for level in reversed(LEVELS)}
     print(", ".join(f"{count} {level}" for level, count in counts.items() if count))

@@ -14,9 +14,9 @@ from hpad import settings
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, parse_duration
 from hpad.api import amounts
 from hpad.api.text import shown
-from hpad.cli import graph, probe, question, terminal
-from hpad.cli.failure import Failure
-from hpad.sources import direct, manager, plugins
+from hpad.cli import output, question, sources
+from hpad.cli.output import Failure
+from hpad.sources import manager, plugins
 
 DESCRIPTION: Final = """\
 Show what a metric was, as its source would have answered an HPA: the same query, over a span of time. Sources of the
@@ -77,7 +77,7 @@ async def run(told: settings.Settings, args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(_as_json(track), indent=2, ensure_ascii=False))
     else:
-        terminal.show(_as_text(track, terminal.width() or _PIPED))
+        output.show(_as_text(track, output.width() or _PIPED))
     return 1 if all(isinstance(answer, AdapterError) for answer in answers) else 0
 
 
@@ -121,12 +121,12 @@ async def _answers(
 ) -> tuple[str | None, Sequence[Answer]]:
     """The query and what came of it; raises Failure where there is no history."""
     try:
-        async with direct.opened(asked.source, make) as adapter:
-            query = direct.asked_by(adapter, asked.query, asked.asker)
-            found = await direct.history(asked.source, adapter, query, times)
+        async with question.opened(asked.source, make) as adapter:
+            query = question.asked_by(adapter, asked.query, asked.asker)
+            found = await question.history(asked.source, adapter, query, times)
             if found is None:
                 raise Failure(await asyncio.to_thread(_without, asked.source))
-            return await direct.explained(adapter, query), found
+            return await question.explained(adapter, query), found
     except AdapterError as error:
         raise Failure(error.message) from None
 
@@ -146,13 +146,13 @@ def _without(source: settings.SourceSettings) -> str:
 
 def _as_json(track: Track) -> dict[str, Any]:
     points = [
-        {**probe.answered(answer), "time": _moment(moment)}
+        {**sources.answered(answer), "time": _moment(moment)}
         for moment, answer in zip(track.times, track.answers, strict=True)
     ]
     for point in points:
         point.pop("timestamp", None)
     span = {"start": _moment(track.times[0]), "end": _moment(track.times[-1]), "step": track.step.total_seconds()}
-    return {**probe.described(track.asked, track.query), **span, "points": points}
+    return {**sources.described(track.asked, track.query), **span, "points": points}
 
 
 def _moment(moment: datetime) -> str:
@@ -160,7 +160,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _as_text(track: Track, width: int) -> Iterator[str]:
-    yield from probe.heading(track.asked, track.query)
+    yield from sources.heading(track.asked, track.query)
     begin, end = track.times[0], track.times[-1]
     yield f"time:       {_moment(begin)} to {_moment(end)}, every {track.step.total_seconds():g}s"
     values = [_value(answer) for answer in track.answers]
@@ -169,11 +169,11 @@ def _as_text(track: Track, width: int) -> Iterator[str]:
         yield f"error:      at no time was there a value; at last: {errors[-1].message}"
         return
     yield ""
-    yield from graph.graph(values, begin, end, width)
+    yield from output.graph(values, begin, end, width)
     yield ""
     yield from _table(track, values)
     if errors:
-        yield f"{graph.GAP} {len(errors)} of {len(values)} moments had no value, at last: {errors[-1].message}"
+        yield f"{output.GAP} {len(errors)} of {len(values)} moments had no value, at last: {errors[-1].message}"
 
 
 def _value(answer: Answer) -> int | None:

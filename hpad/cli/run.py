@@ -1,8 +1,12 @@
-"""`hpad run`: the daemon."""
+"""`hpad run`: the daemon.
+
+Variables of the environment that look like hpad's but are not: most often a typing error.
+"""
 
 import argparse
 import asyncio
 import contextlib
+import difflib
 import functools
 import gc
 import os
@@ -10,12 +14,11 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from hpad import settings
-from hpad.cli import variables
 from hpad.daemon import app, logs, process
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth import kubeconfig
@@ -24,6 +27,19 @@ from hpad.recording import writer as recording
 from hpad.serve import server
 from hpad.sources import manager
 from hpad.store import memory
+
+_OTHERS: Final = ("config", "rabbitmq_url", "rabbitmq_username", "rabbitmq_password_file")
+_ALIKE: Final = 0.85
+"""How near a name must be; those that a Service called hpad puts into pods (HPAD_PORT_80_TCP and the like) are not."""
+
+
+def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The names that are probably meant for hpad, each with the one that it would have to be."""
+    known = {f"HPAD_{name.upper()}" for name in (*_OTHERS, *settings.PARSERS, *settings.RENAMED)}
+    strange = sorted(name for name in environ if name.startswith("HPAD_") and name not in known)
+    near = ((name, difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)) for name in strange)
+    return [(name, match[0]) for name, match in near if match]
+
 
 _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
@@ -218,7 +234,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with logs.aside() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
             logs.configure(told.log_level, told.log_format, writer=writer)
-            for name, meant in variables.misspelt(os.environ):
+            for name, meant in misspelt(os.environ):
                 structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
             runner.run(_serve(told, functools.partial(read_settings, args), writer))
     except (kubeconfig.ConfigError, server.ServeError, memory.StoreError, recording.RecordError) as error:

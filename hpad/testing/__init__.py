@@ -9,8 +9,7 @@ TLS, subprocesses, waiting for threads, and more than a million calls of functio
 what a single function of C computes, nor a loop that calls nothing.
 """
 
-from hpad.testing.build import container_resource, external, object_metric, pods_metric, resource
-from hpad.testing.capabilities import context
+from hpad.testing.build import container_resource, context, external, object_metric, pods_metric, resource
 from hpad.testing.contract import ContractBroken, check_adapter
 
 __all__ = [

@@ -1,7 +1,25 @@
-"""Queries as an HPA's metrics ask them. Selectors are written as text: "queue=worker_tasks,tier in (a,b)"."""
+"""Queries as an HPA's metrics ask them. Selectors are written as text: "queue=worker_tasks,tier in (a,b)".
 
-from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, CrossVersionObjectReference, Query
+A Context as the daemon makes one.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hpad import clock as clocks
+from hpad.adapter import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    ApiReader,
+    Context,
+    CrossVersionObjectReference,
+    Query,
+)
 from hpad.api import selector as selectors
+from hpad.sources import plugins
 
 
 def resource(name: str, pods: str, *, namespace: str = "default") -> Query:
@@ -42,3 +60,15 @@ def external(name: str, selector: str | None = None, *, namespace: str = "defaul
 
 def _parsed(text: str | None) -> selectors.Selector | None:
     return None if text is None else selectors.parse(text)
+
+
+@asynccontextmanager
+async def context(
+    name: str, *, api: ApiReader | None = None, clock: clocks.Clock | None = None
+) -> AsyncIterator[Context]:
+    """The capabilities of a source of that name; its HTTP session is closed at the end."""
+    made = plugins.Contexts(clock or clocks.SystemClock(), api=api)(name, name)
+    try:
+        yield made
+    finally:
+        await made.http.close()

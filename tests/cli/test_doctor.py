@@ -14,9 +14,8 @@ from aiohttp import web
 
 from hpad import settings
 from hpad.adapter import AdapterError
-from hpad.cli import doctor, main
-from hpad.cli.checkup import rights
-from hpad.cli.checkup.finding import Finding
+from hpad.cli import doctor, main, rights
+from hpad.cli.checks import Finding
 from hpad.daemon import assembly
 from hpad.kube.auth import kubeconfig as config
 from hpad.lab.cluster import Cluster

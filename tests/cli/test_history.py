@@ -9,7 +9,7 @@ import prometheus_lab
 import pytest
 
 from hpad.adapter import AdapterError, Answer, Query
-from hpad.cli import graph, main, terminal
+from hpad.cli import main, output
 from hpad.lab.servers.prometheus import PrometheusServer
 from hpad_adapters.prometheus import Prometheus
 
@@ -120,7 +120,7 @@ def test_no_error_of_a_history_shows_a_secret(
 
 
 def drawn(*values: int | None, width: int = 26, span: timedelta = timedelta(hours=1)) -> list[str]:
-    return graph.graph(values, BEGIN, BEGIN + span, width)
+    return output.graph(values, BEGIN, BEGIN + span, width)
 
 
 def test_a_gap_is_no_zero() -> None:
@@ -146,7 +146,7 @@ def test_many_values_show_the_highest_of_each_column() -> None:
 
 @pytest.mark.parametrize("values", [(0,), (0, 0, 0), (5, 5), (None, 7)])
 def test_flat_lines_can_be_drawn(values: tuple[int | None, ...]) -> None:
-    assert len(drawn(*values)) == graph.ROWS + 2
+    assert len(drawn(*values)) == output.ROWS + 2
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
@@ -170,9 +170,9 @@ def test_it_fits_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
     width: int,
 ) -> None:
-    monkeypatch.setattr(terminal, "width", lambda: width)
+    monkeypatch.setattr(output, "width", lambda: width)
     assert main(asked(config, "prom", "depth", "--selector", "queue=orders", "--since", "20m")) == 0
     lines = capsys.readouterr().out.splitlines()
     drawing = [line for line in lines if "┤" in line or "┴" in line]
-    assert len(drawing) == graph.ROWS + 1
+    assert len(drawing) == output.ROWS + 1
     assert max(map(len, drawing)) <= width

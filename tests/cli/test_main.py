@@ -11,7 +11,7 @@ import pytest
 
 import hpad
 from hpad import cli
-from hpad.cli.failure import Failure
+from hpad.cli.output import Failure
 
 HPAD = (sys.executable, "-m", "hpad")
 

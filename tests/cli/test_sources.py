@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import reserved
 
-from hpad.cli import main, sources, terminal, window
+from hpad.cli import client, main, output
+from hpad.cli import sources as sources_module
 from hpad_adapters import static
 
 ROWS = [
@@ -254,17 +255,17 @@ def test_an_answer_as_json(numbers, capsys):
     [(-3, "0s"), (8.9, "8s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d")],
 )
 def test_ages_are_those_of_kubectl(seconds, shown):
-    assert terminal.age(seconds) == shown
+    assert output.age(seconds) == shown
 
 
 def test_an_error_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeypatch):
     error = " ".join(f"word{number}" for number in range(60))
     long = [{**ROWS[1], "lastError": error}]
-    monkeypatch.setattr(window, "ask", lambda args, path: long)
+    monkeypatch.setattr(client, "ask", lambda args, path: long)
     assert main(["sources"]) == 1
     assert error in capsys.readouterr().out
     for width in (40, 80, 200):
-        monkeypatch.setattr(terminal, "width", lambda width=width: width)
+        monkeypatch.setattr(output, "width", lambda width=width: width)
         assert main(["sources"]) == 1
         shown = capsys.readouterr().out
         assert max(map(len, shown.splitlines()[1:])) <= width
@@ -282,5 +283,5 @@ def test_an_error_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeyp
 )
 def test_the_last_error_is_told_by_its_cause(error: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"name": "broker", "adapter": "rabbitmq", "state": "failing", "lastError": error}
-    sources._print_table([row])
+    sources_module._print_table([row])
     assert capsys.readouterr().out.rstrip().endswith(f"  {told}")

@@ -1,6 +1,6 @@
 """Variables that are nearly hpad's."""
 
-from hpad.cli import variables
+from hpad.cli import run
 
 
 def test_a_typing_error_is_told_from_what_services_put_there() -> None:
@@ -15,4 +15,4 @@ def test_a_typing_error_is_told_from_what_services_put_there() -> None:
         "HPAD_PORT_80_TCP_PORT": "80",
         "HPAD_PORT_80_TCP_PROTO": "tcp",
     }
-    assert variables.misspelt(ours | services) == [("HPAD_WROKERS", "HPAD_WORKERS")]
+    assert run.misspelt(ours | services) == [("HPAD_WROKERS", "HPAD_WORKERS")]

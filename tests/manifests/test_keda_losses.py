@@ -23,7 +23,7 @@ from manifests.scaled_objects import (
     trigger,
 )
 
-from hpad.cli import written
+from hpad.cli import convert
 from hpad.engine import fallback_policy
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
@@ -146,14 +146,14 @@ def test_what_is_written_is_valid(document: dict[str, Any]) -> None:
     assert loaded.hpa is not None
     names = [metric["external"]["metric"]["name"] for metric in found.hpa["spec"]["metrics"] if "external" in metric]
     assert fallback_policy.flaws(loaded.hpa.metadata.annotations, names) == {}
-    assert written.flaws(output.document([found]), found.sources) == []
+    assert convert.flaws(output.document([found]), found.sources) == []
 
 
 def test_the_settings_of_all_shapes_together_are_valid_and_lose_no_metric() -> None:
     taken: set[str] = set()
     found = [scaledobject.convert(document, taken) for document in [*SHAPES, *SHAPES]]
     together = output.document(found)
-    assert written.flaws(together, ()) == []
+    assert convert.flaws(together, ()) == []
     entries = [
         entry
         for source in together["sources"].values()

@@ -13,7 +13,7 @@ from hpad import cli, testing
 from hpad.adapter import AdapterError, Query
 from hpad.api import hpa as hpas
 from hpad.api.text import harmless, harmless_json, harmless_lines
-from hpad.cli import plain
+from hpad.cli import output
 from hpad.clock import SystemClock
 from hpad.serve import page
 from hpad.settings.shape import Serving
@@ -129,7 +129,7 @@ def test_no_command_prints_any(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_document_for_a_file_is_printed_to_the_character(capsys: pytest.CaptureFixture[str]) -> None:
-    with plain.printing():
-        plain.print_document("# \u200fשלום\n")
+    with output.printing():
+        output.print_document("# \u200fשלום\n")
         print("\u200f!")
     assert capsys.readouterr().out == "# \u200fשלום\n\\u200f!\n"

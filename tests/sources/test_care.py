@@ -13,7 +13,7 @@ from sources.scripted import DOWN, A, B, C, Grouped, Scripted, failing, now, ope
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
-from hpad.cli import disclosed
+from hpad.cli import config
 from hpad.sources import answers, call, limits, settings_errors
 from hpad.sources.limits import Pace
 from hpad.sources.redact import Redactor
@@ -312,7 +312,7 @@ def test_the_same_fields_are_hidden_wherever_settings_are_shown(name: str) -> No
     [flaw] = settings_errors.found({"settings": {name: 1234567}}, Schema)
     assert "1234567" not in str(flaw)
     given = {"url": "http://h", "metrics": {"depth": {name: "hunter22"}}}
-    assert "hunter22" not in str(disclosed.settings("http-json", given))
+    assert "hunter22" not in str(config.disclosed_settings("http-json", given))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from cli.test_doctor import found
 
-from hpad.cli.checkup import rights
-from hpad.cli.checkup.finding import Finding
+from hpad.cli import rights
+from hpad.cli.checks import Finding
 from hpad.clock import SystemClock
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import client

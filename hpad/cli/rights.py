@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hpad.cli.checkup.finding import ERROR, NOTE, OK, WARNING, Finding
+from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly
 from hpad.kube import competitors, errors
 from hpad.kube.access import Right, allowed
@@ -94,7 +94,7 @@ def _everywhere(told: Settings, namespace: str) -> Iterable[Need]:
     yield need("list", "external.metrics.k8s.io", "*", NOTE, "metrics of type External from that API fail")
 
 
-async def check(client: Client, told: Settings, hpas: int = 0) -> list[Finding]:
+async def check_rights(client: Client, told: Settings, hpas: int = 0) -> list[Finding]:
     """A finding for each right that is missing with so many HPAs, or one that says that none is."""
     wanted, ask = needs(told, client.config.namespace, hpas), _Asking(client)
     try:

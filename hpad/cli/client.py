@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpad.api.text import shown
-from hpad.cli.failure import Failure
+from hpad.cli.output import Failure
 
 _SECONDS = 5.0
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")

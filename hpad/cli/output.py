@@ -1,0 +1,165 @@
+"""What a command raises when it cannot do what was asked.
+
+Fitting output to the terminal: lines are wrapped or cut on a terminal only, never in a pipe or a file.
+
+What commands print, without control characters of others: standard output and error while a command runs.
+
+Much of it is said by metric sources, API servers and files; `model.harmless` says what is escaped.
+
+A metric over time, drawn with block characters. Where there was no value the graph has a gap, not a zero.
+"""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, TextIO, cast
+
+from hpad.api import amounts
+from hpad.api.text import harmless_lines
+from hpad.lab.demo.chart import EIGHTHS
+
+
+class Failure(Exception):
+    """An expected failure: the message is the one line the user gets, the exit status is 1."""
+
+
+NARROWEST: Final = 40
+
+
+def width() -> int | None:
+    """The columns of the terminal that standard output is; None where it is none."""
+    return max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+
+
+def wrapped(text: str, indent: int) -> str:
+    """One line, or on a terminal several, whose later ones begin under column `indent` (4 where that leaves too
+    little). Words longer than a line stay whole."""
+    columns = width()
+    if columns is None or len(text) <= columns:
+        return text
+    indent = indent if columns - indent >= NARROWEST // 2 else 4
+    lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines of the form "label:     text", wrapped under the text; a query stays whole, to be copied."""
+    for line in lines:
+        print(line if line.startswith("query:") else wrapped(line, 12))
+
+
+def age(seconds: float) -> str:
+    """A span in its largest units, as kubectl shortens it: 8s, 119s, 12m, 30h, 4d."""
+    whole = max(0, int(seconds))
+    for unit, length, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
+        if whole < most * length:
+            return f"{whole // length}{unit}"
+    return f"{whole // 86400}d"
+
+
+class Plain:
+    """A text stream before another one, to which it gives all that is written, but for control characters."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """As of the stream."""
+        self.stream.write(harmless_lines(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """As of the stream."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Inside, `print` and whatever else writes to standard output and error goes by way of Plain."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream and cast(TextIO, Plain(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def raw(stream: TextIO) -> TextIO:
+    """The stream behind it, for a command that moves the cursor itself."""
+    return stream.stream if isinstance(stream, Plain) else stream
+
+
+def print_document(text: str) -> None:
+    """Print a manifest: on a terminal like all else, into a file or pipe to the character."""
+    stream = sys.stdout if sys.stdout.isatty() else raw(sys.stdout)
+    stream.write(text)
+
+
+ROWS: Final = 8
+MARGIN: Final = 10
+GAP: Final = "·"
+_TICK: Final = 16
+"""Columns from one time on the axis to the next, at least."""
+_ONE_DAY: Final = timedelta(days=1)
+
+
+def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: int) -> list[str]:
+    """The lines of a graph at most `width` columns wide; `values`, in thousandths, are at equal distances in time.
+
+    A column shows the highest value of its slice of time. No value at all gives no lines.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return []
+    columns = _columns(values, max(_TICK, width - MARGIN - 1))
+    low, high = min(0, *known), max(0, *known)
+    scale = (high - low) or 1000
+    lines = []
+    for row in reversed(range(ROWS)):
+        cells = "".join(_cell(value, low, scale, row) for value in columns)
+        top = amounts.rounded(low + scale * (row + 1) // ROWS)
+        lines.append(f"{top:>{MARGIN - 2}} ┤{cells.rstrip()}")
+    return [*lines, *_axis(len(columns), begin, end)]
+
+
+def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
+    """One value a column, or several columns of one value where there are few."""
+    count = most if len(values) > most else len(values) * (most // len(values))
+    found: list[int | None] = []
+    for column in range(count):
+        first = column * len(values) // count
+        within = values[first : max(first + 1, (column + 1) * len(values) // count)]
+        found.append(max((value for value in within if value is not None), default=None))
+    return found
+
+
+def _cell(value: int | None, low: int, scale: int, row: int) -> str:
+    """A cell of a column; the lowest value is a line at the bottom, and a gap a dot."""
+    if value is None:
+        return GAP if row == 0 else " "
+    eighths = round((value - low) * ROWS * 8 / scale) - row * 8
+    return EIGHTHS[min(8, max(1 if row == 0 else 0, eighths))]
+
+
+def _axis(columns: int, begin: datetime, end: datetime) -> list[str]:
+    """The axis with times, from the first to the last."""
+    form = "%H:%M" if end - begin < _ONE_DAY else "%m-%d %H:%M"
+    ticks = max(1, columns // _TICK)
+    line, numbers = ["─"] * columns, [" "] * columns
+    for tick in range(ticks):
+        column = tick * columns // ticks
+        line[column] = "┴"
+        text = (begin + (end - begin) * column / columns).strftime(form)
+        numbers[column : column + len(text)] = text
+    last = end.strftime(form)
+    if columns - (ticks - 1) * columns // ticks >= 2 * len(last) + 1:
+        numbers[columns - len(last) :] = last
+    pad = " " * (MARGIN - 1)
+    return [f"{pad}└{''.join(line)}", f"{pad} {''.join(numbers).rstrip()}"]
