@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpad.adapter import AdapterError
 from hpad.api import selector
-from hpad_adapters.prometheus import fusion, naming, promql, recipes, template
+from hpad_adapters.prometheus import batches, naming, queries, template
 
 VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"})
 
@@ -20,13 +20,13 @@ def rendered(text: str, **values: template.Value) -> str:
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("\"'"))
 def test_an_escaped_text_reads_back_as_itself(text: str, quote: str) -> None:
     """Go's and Python's string literals agree on the escapes that are used."""
-    assert ast.literal_eval(f"{quote}{promql.escaped(text, quote)}{quote}") == text
+    assert ast.literal_eval(f"{quote}{template.escaped(text, quote)}{quote}") == text
 
 
 def test_between_backquotes_nothing_can_be_escaped() -> None:
-    assert promql.escaped("a\"'\\", "`") == "a\"'\\"
+    assert template.escaped("a\"'\\", "`") == "a\"'\\"
     with pytest.raises(AdapterError, match="backquotes"):
-        promql.escaped("a`b", "`")
+        template.escaped("a`b", "`")
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_no_matchers_leave_no_comma_behind() -> None:
 )
 def test_selectors_as_matchers(text: str, expected: str) -> None:
     (term,) = selector.parse(text).requirements
-    assert promql.from_requirement(term) == expected
+    assert template.from_requirement(term) == expected
 
 
 def test_an_order_has_no_matcher() -> None:
     (term,) = selector.parse("age>5").requirements
     with pytest.raises(AdapterError, match="no counterpart"):
-        promql.from_requirement(term)
+        template.from_requirement(term)
 
 
 def test_a_selector_of_nothing_asks_nothing() -> None:
     with pytest.raises(AdapterError, match="matches nothing"):
-        recipes.selected(selector.NOTHING)
+        queries.selected(selector.NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -192,4 +192,4 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
     ],
 )
 def test_only_what_keeps_series_apart_is_fused(query: str, fused: bool) -> None:
-    assert fusion.safe(template.compiled(query, VARIABLES), frozenset({"queue"})) is fused
+    assert batches.safe(template.compiled(query, VARIABLES), frozenset({"queue"})) is fused

@@ -12,7 +12,7 @@ import pytest
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq import frames
+from hpad_adapters.rabbitmq import amqp
 
 commands = pytest.importorskip("pamqp.commands", reason="needs the extra hpad[amqp]")
 marshal = pytest.importorskip("pamqp.frame").marshal
@@ -145,15 +145,15 @@ def nested(depth: int) -> bytes:
     return struct.pack(">BHL", 1, 0, len(content)) + content + b"\xce"
 
 
-@pytest.mark.parametrize("size", [0xFFFFFFF0, 1 << 30, frames.FRAME_MAX - 7])
+@pytest.mark.parametrize("size", [0xFFFFFFF0, 1 << 30, amqp.FRAME_MAX - 7])
 async def test_a_frame_above_what_is_taken_before_anything_is_negotiated(size: int) -> None:
     said = await refusal(Broker(before=frame(size)))
-    assert f"sent a frame of {size + 8} bytes, above the negotiated {frames.FRAME_MAX}" in said
+    assert f"sent a frame of {size + 8} bytes, above the negotiated {amqp.FRAME_MAX}" in said
 
 
 @pytest.mark.parametrize(
     ("tuned", "agreed"),
-    [(0, frames.FRAME_MAX), (4096, 4096), (131072, frames.FRAME_MAX), (0xFFFFFFFF, frames.FRAME_MAX), (1, 4096)],
+    [(0, amqp.FRAME_MAX), (4096, 4096), (131072, amqp.FRAME_MAX), (0xFFFFFFFF, amqp.FRAME_MAX), (1, 4096)],
 )
 async def test_a_frame_above_the_negotiated_size_is_refused(tuned: int, agreed: int) -> None:
     broker = Broker(tuned=tuned, after=frame(agreed - 7, channel=1))

@@ -8,7 +8,7 @@ from hpad import settings, testing
 from hpad.adapter import AdapterError
 from hpad.sources import plugins
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
-from hpad_adapters.rabbitmq.wanted import Wanted, wanted
+from hpad_adapters.rabbitmq.values import Wanted, wanted
 
 URL = "http://rabbitmq:15672"
 TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secret": "hunter2"}

@@ -17,7 +17,7 @@ import trustme
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.lab.servers import ports
-from hpad_adapters import resp
+from hpad_adapters import redis
 from hpad_adapters.redis import Redis
 
 PROGRAM = shutil.which("redis-server")
@@ -79,7 +79,7 @@ class Server:
         commands += [("XREADGROUP", "GROUP", "shop", "me", "COUNT", "3", "STREAMS", "orders", ">")]
         commands += [("XGROUP", "CREATE", "orders", "idle", "0"), ("SELECT", "1"), ("RPUSH", "jobs", "elsewhere")]
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
-            connection.sendall(b"".join(map(resp.encoded, (*commands, ("QUIT",)))))
+            connection.sendall(b"".join(map(redis.encoded, (*commands, ("QUIT",)))))
             received = b""
             while chunk := connection.recv(1 << 16):
                 received += chunk

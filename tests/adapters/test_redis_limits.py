@@ -12,7 +12,7 @@ import pytest
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
-from hpad_adapters import resp
+from hpad_adapters import redis
 from hpad_adapters.redis import Redis
 
 OPENED = b"+OK\r\n"
@@ -102,8 +102,8 @@ async def test_an_answer_without_end_takes_no_more_than_the_budget(opening: byte
         finally:
             tracemalloc.stop()
     assert said in message(answer)
-    assert peak < 8 * resp.MAX_BYTES
-    assert hostile.sent < 8 * resp.MAX_BYTES  # what the buffers of two sockets take, beside the budget
+    assert peak < 8 * redis.MAX_BYTES
+    assert hostile.sent < 8 * redis.MAX_BYTES  # what the buffers of two sockets take, beside the budget
 
 
 async def test_the_budget_is_for_the_whole_answer_not_for_each_reply() -> None:

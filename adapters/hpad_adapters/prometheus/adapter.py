@@ -5,20 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from hpad.adapter import EXTERNAL, OBJECT, PODS, SOURCE_TYPES, AdapterError, Answer, Context, Query, parse_duration
-from hpad_adapters.prometheus import (
-    batches,
-    configuration,
-    discovery,
-    history,
-    own,
-    pods,
-    recipes,
-    rules,
-    samples,
-    settings,
-)
+from hpad_adapters.prometheus import batches, configuration, history, lookups, rules, samples, settings
+from hpad_adapters.prometheus import queries as own
 from hpad_adapters.prometheus.connection import Connection
-from hpad_adapters.prometheus.recipes import Ask
+from hpad_adapters.prometheus.queries import Ask
 
 
 class Prometheus:
@@ -36,8 +26,8 @@ class Prometheus:
         self.metrics = self._offered()
         self._rules = None if settings.rules_file else self._compiled()
         self._connection = Connection(settings, context)
-        self._discovery = discovery.Discovery(self._connection, context, parse_duration(settings.discovery_ttl))
-        self._pods = pods.Pods(context)
+        self._discovery = lookups.Discovery(self._connection, context, parse_duration(settings.discovery_ttl))
+        self._pods = lookups.Pods(context)
 
     @staticmethod
     def flaws(settings: settings.Settings) -> Iterator[tuple[rules.Place, str]]:
@@ -116,9 +106,9 @@ class Prometheus:
         return await self._ask(query, names)
 
     def _needs_pods(self, query: Query) -> bool:
-        return query.type in recipes.OF_PODS and self._own.needs_pods(query)
+        return query.type in own.OF_PODS and self._own.needs_pods(query)
 
-    async def _ask(self, query: Query, names: Mapping[pods.Wanted, frozenset[str] | AdapterError]) -> Ask:
+    async def _ask(self, query: Query, names: Mapping[lookups.Wanted, frozenset[str] | AdapterError]) -> Ask:
         """The question for a metric; raises AdapterError."""
         assert self._rules is not None
         meant = names[query.namespace, query.pods] if query.pods is not None and self._needs_pods(query) else None
@@ -131,7 +121,7 @@ class Prometheus:
             chosen = await self._discovery.choose(self._rules.find(query), query.name)
             ask = chosen and rules.ask(*chosen, query, meant)
         if ask is None:
-            raise discovery.unknown(query.name, query.type, self._own.names.get(query.type, ()))
+            raise lookups.unknown(query.name, query.type, self._own.names.get(query.type, ()))
         if ask.names is not None and not ask.names:
             raise AdapterError(f'no pods in "{query.namespace}" match the target\'s selector "{query.pods}"', "spec")
         return ask

@@ -18,10 +18,9 @@ from hpad.adapter import (
     Query,
     parse_duration,
 )
-from hpad_adapters.prometheus import naming, recipes, template
-from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, ResourceRules
-from hpad_adapters.prometheus.recipes import Ask, Recipe
-from hpad_adapters.prometheus.resources import Labels, singular
+from hpad_adapters.prometheus import naming, queries, template
+from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, Labels, ResourceRules, singular
+from hpad_adapters.prometheus.queries import Ask, Recipe
 from hpad_adapters.prometheus.settings import Settings
 
 _VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"})
@@ -176,7 +175,7 @@ def flaws(configuration: Configuration, settings: Settings, where: str) -> Itera
     except RulesError as error:
         yield from error.problems
     for place, query in _queries(configuration):
-        if wrong := template.unbalanced(query):
+        if wrong := template.unbalanced_template(query):
             yield place, wrong
 
 
@@ -192,16 +191,16 @@ def _queries(configuration: Configuration) -> Iterator[tuple[Place, str]]:
 
 def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Ask:
     """The question for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
-    wanted, matchers, listed = recipes.selected(query.selector)
+    wanted, matchers, listed = queries.selected(query.selector)
     reference = query.object
     if rule.namespaced and (query.type != OBJECT or reference is None or reference.kind not in _EVERYWHERE):
-        recipes.confine(wanted, rule.labels.label("namespace"), query.namespace)
+        queries.confine(wanted, rule.labels.label("namespace"), query.namespace)
     item = ""
     if query.type == PODS:
         item = rule.labels.label("pod")
     elif reference is not None:
         item = rule.labels.label(*_resource_of(reference))
-        recipes.confine(wanted, item, reference.name)
+        queries.confine(wanted, item, reference.name)
     return Ask(
         query=query,
         recipe=rule.recipe,

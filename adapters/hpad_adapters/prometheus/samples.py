@@ -19,7 +19,7 @@ from hpad.adapter import (
 )
 from hpad_adapters.prometheus import wire
 from hpad_adapters.prometheus.batches import Row
-from hpad_adapters.prometheus.recipes import Ask
+from hpad_adapters.prometheus.queries import Ask
 
 _REDUCE: Mapping[str, Callable[[Sequence[float]], float]] = {
     "sum": wire.total,

@@ -1,16 +1,19 @@
 """The answers of Prometheus' HTTP API, and the numbers in them.
 
 Source: Prometheus, "HTTP API": response format, expression query result formats.
+
+The samples of a time span as one value.
 """
 
 import decimal
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from hpad.adapter import AdapterError
+from hpad_adapters.prometheus.settings import Window
 
 _INT64 = 2**63 - 1
 _NANO = decimal.Decimal("1e-9")
@@ -113,3 +116,29 @@ def milli(text: str) -> int:
     if abs(thousandths) > _INT64:
         raise AdapterError(f"the value {text[:40]} does not fit into 64 bits of thousandths")
     return thousandths
+
+
+_FOLDS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "avg": lambda values: total(values) / len(values),
+    "sum": total,
+    "max": max,
+    "min": min,
+    "newest": lambda values: values[-1],
+}
+
+
+def asked(expression: str, window: Window) -> str:
+    """The expression that fetches the samples: a range selector, or a subquery where there is a step."""
+    if window.step:
+        return f"({expression})[{window.fetch}:{window.step}]"
+    return f"{expression.rstrip()}[{window.fetch}]"
+
+
+def reduced(points: Sequence[Point], window: Window) -> Point | None:
+    """One point, at the time of the newest, None where there is none; the span is open at its start, as in PromQL."""
+    if not points:
+        return None
+    newest = points[-1][0]
+    start = newest - window.span.total_seconds()
+    counted = [float(value) for time, value in points if time > start]
+    return newest, repr(_FOLDS[window.reduce](counted))

@@ -13,8 +13,7 @@ from hpad_adapters.rabbitmq.detailed import Detailed
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.modes import ANY_VHOST
 from hpad_adapters.rabbitmq.queue import NotAsAWhole, Queue, Reader, Sought
-from hpad_adapters.rabbitmq.values import Values
-from hpad_adapters.rabbitmq.wanted import METRICS, Wanted, wanted
+from hpad_adapters.rabbitmq.values import METRICS, Values, Wanted, wanted
 
 _Place = tuple[str, bool]
 """A vhost, and whether its statistics are needed: counts alone are fresher and cheaper."""

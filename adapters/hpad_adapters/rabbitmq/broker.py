@@ -9,8 +9,8 @@ import msgspec
 import yarl
 
 from hpad.adapter import AdapterError, Context, parse_duration, read_part
-from hpad_adapters.rabbitmq import failures, secrets
-from hpad_adapters.rabbitmq.oauth import Tokens
+from hpad_adapters.rabbitmq import http
+from hpad_adapters.rabbitmq.http import Tokens
 from hpad_adapters.rabbitmq.settings import Elsewhere, Settings
 
 _MAX_BODY_BYTES = 32 * 2**20
@@ -48,7 +48,7 @@ class Broker:
             total=None, sock_connect=parse_duration(settings.connect_timeout).total_seconds()
         )
         self._nodes = list(settings.nodes)
-        self._tls = secrets.Tls(settings)
+        self._tls = http.Tls(settings)
         self._tokens = Tokens(settings.oauth2, context, self._tls, settings.timeout) if settings.oauth2 else None
         if settings.insecure:
             context.log.warning("certificates of the broker are not verified", source=context.name)
@@ -115,11 +115,11 @@ class Broker:
         return self._judged(node, response, body, vhost, content_type)
 
     async def _response(self, node: str, url: yarl.URL, token: str) -> tuple[aiohttp.ClientResponse, bytes]:
-        headers = {"Accept": f"{JSON}, {TEXT}", **await secrets.headers(self._settings)}
+        headers = {"Accept": f"{JSON}, {TEXT}", **await http.headers(self._settings)}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         elif self._settings.username:
-            password = await secrets.text("password", self._settings.secret)
+            password = await http.text("password", self._settings.secret)
             headers["Authorization"] = aiohttp.encode_basic_auth(self._settings.username, password, encoding="utf-8")
         tls = await self._tls.context() if url.scheme == "https" else True
         try:
@@ -138,14 +138,14 @@ class Broker:
         except TimeoutError:
             raise NoAnswer(f"rabbitmq at {node} did not answer within {self._timeout:g}s") from None
         except aiohttp.ClientError as error:
-            raise NoAnswer(f"rabbitmq at {node} {failures.reason(error)}") from None
+            raise NoAnswer(f"rabbitmq at {node} {http.reason(error)}") from None
 
     async def _token(self) -> str:
         if self._tokens is not None:
             return await self._tokens.token()
         if not self._settings.bearer_token_file:
             return ""
-        return await secrets.text("bearer_token", Elsewhere(file=self._settings.bearer_token_file))
+        return await http.text("bearer_token", Elsewhere(file=self._settings.bearer_token_file))
 
     def _judged(self, node: str, response: aiohttp.ClientResponse, body: bytes, vhost: str, content_type: str) -> bytes:
         """The body if it is an answer at all."""
