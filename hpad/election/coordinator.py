@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.controller.handoff import Handover
 from hpad.election import leader, members, shards
 from hpad.election import lease as lease_module
 from hpad.kube import client, events
@@ -15,6 +15,18 @@ from hpad.settings.shape import Election
 from hpad.telemetry import Telemetry
 
 _FLUSH_SECONDS = 2.0
+
+
+class Handover(Protocol):
+    """What is called when the HPAs of this process change; `controller.handoff` has it."""
+
+    def changed(self) -> None:
+        """Called whenever this process owns other HPAs than before."""
+        ...
+
+    async def hand_over(self) -> None:
+        """Awaited before another process may act on the HPAs that this one lost."""
+        ...
 
 
 class Agreement:

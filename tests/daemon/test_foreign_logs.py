@@ -15,7 +15,7 @@ from hpad.telemetry.episode import AGAIN_SECONDS
 
 SAY = """
 import logging
-from hpad import logs
+from hpad.daemon import logs
 logs.configure("info", "json")
 log = logging.getLogger("library")
 log.{say}
@@ -50,7 +50,7 @@ def test_an_exception_is_told_with_its_traceback() -> None:
 KEPT = """
 import linecache, runpy, sys
 import structlog
-from hpad import logs
+from hpad.daemon import logs
 logs.configure("info", sys.argv[1])
 try:
     runpy.run_path(sys.argv[2])

@@ -7,7 +7,7 @@ import pytest
 
 SAY = """
 import structlog
-from hpad import logs
+from hpad.daemon import logs
 logs.configure("info", "text")
 structlog.get_logger("x").warning("a\\nb", {given})
 """

@@ -193,7 +193,7 @@ def test_holes_in_the_heap_go_back_to_the_system() -> None:
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("this C library has no malloc_trim")
     code = """
-from hpad import pressure
+from hpad.daemon import memory_limit as pressure
 held = [bytes(8_000) for _ in range(8_000)]
 last, full = held.pop(), pressure.taken().resident
 del held

@@ -115,7 +115,9 @@ async def test_without_systemd_nothing_happens() -> None:
     assert notifier.watchdog_seconds is None
 
 
-SAY = "import structlog; from hpad import logs; logs.configure({level!r}, {form!r}); structlog.get_logger().{say}"
+SAY = (
+    "import structlog; from hpad.daemon import logs; logs.configure({level!r}, {form!r}); structlog.get_logger().{say}"
+)
 
 
 def said(say: str, *, level: str = "info", form: str = "json", **environ: str) -> str:
@@ -279,7 +281,7 @@ async def test_a_loop_that_turns_has_not_stalled() -> None:
 
 BURSTS = """
 import asyncio, random, sys
-from hpad import process
+from hpad.daemon import process
 if sys.argv[1] == "yes":
     process.give_memory_back()
 rng = random.Random(1)

@@ -53,9 +53,9 @@ SCENARIO = {
 """80 messages, 15 for each worker, would be 6 replicas; twice as many as there are is also what may come at once."""
 LOAD = """
 import importlib.metadata
-from hpad.gather import registry
-names = [point.name for point in importlib.metadata.entry_points(group=registry.GROUP)]
-print(*sorted(name for name in names if registry.adapter_class(name)))
+from hpad.sources import plugins
+names = [point.name for point in importlib.metadata.entry_points(group=plugins.GROUP)]
+print(*sorted(name for name in names if plugins.adapter_class(name)))
 """
 
 

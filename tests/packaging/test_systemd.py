@@ -108,8 +108,8 @@ if ctypes.CDLL(None, use_errno=True).prctl({PR_SET_MDWE}, {PR_MDWE_REFUSE_EXEC_G
     assert ctypes.get_errno() == errno.EINVAL, "it is there, but does not work"
 import asyncio, importlib.metadata, ssl
 import kubernetes_asyncio.config
-from hpad import app, process
-from hpad.kube import config
+from hpad.daemon import app, process
+from hpad.kube.auth import kubeconfig
 for point in importlib.metadata.entry_points(group="hpad.adapters"):
     point.load()
 ssl.create_default_context()

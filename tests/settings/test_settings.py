@@ -9,7 +9,7 @@ import pytest
 from hpad import settings
 from hpad.engine.view import Gates, Tunables
 
-CONFIG = Path(__file__).resolve().parent.parent / "config" / "hpad.yaml"
+CONFIG = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -1,1 +1,0 @@
-"""What `hpad doctor` looks at: a file a subject, each with a coroutine that yields findings."""

@@ -1,1 +1,0 @@
-"""The heartbeat: when which HPA is due, what one reconcile does, and who else claims its pods."""
