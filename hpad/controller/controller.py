@@ -135,7 +135,7 @@ class Controller:
         self._observer.start(at_once=self._workers)
         self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was made anew
 
-    async def beats(self) -> None:
+    async def wait_stopped(self) -> None:
         """Wait until it stops. Raises what a bug in the heartbeat itself raised: nothing would be reconciled any more,
         in a daemon that looks alive.
         """

@@ -39,7 +39,7 @@ class Journal(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class Ways(msgspec.Struct, frozen=True, kw_only=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How reconciles are done. `owned`: the HPAs are objects of the API server, so that their status goes there.
 
     `patience` is how many seconds the metrics of one HPA may take; `dry_run`: decide, but write nothing anywhere.
@@ -99,7 +99,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        ways: Ways,
+        options: Options,
         clock: Clock,
         world: World,
         metrics: Metrics,
@@ -110,7 +110,7 @@ class Reconciler:
         owner: ownership.Owner = ownership.EVERYTHING,
         fallbacks: fallback_policy.Fallbacks | None = None,
     ) -> None:
-        self._ways = ways
+        self._options = options
         self._clock = clock
         self._world = world
         self._metrics = metrics
@@ -126,9 +126,9 @@ class Reconciler:
         self._log = structlog.get_logger("hpad.reconcile")
         self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
 
-    def retune(self, ways: Ways, fallbacks: fallback_policy.Fallbacks | None) -> None:
+    def retune(self, options: Options, fallbacks: fallback_policy.Fallbacks | None) -> None:
         """Do it in other ways from the next reconcile on."""
-        self._ways = ways
+        self._options = options
         self._fallbacks = fallbacks
 
     async def reconcile(
@@ -206,7 +206,7 @@ class Reconciler:
         view = View(
             hpa=hpa,
             now=moment.wall,
-            tunables=self._ways.tunables,
+            tunables=self._options.tunables,
             history=held.history,
             scale=scale,
             scale_error=None if failure is None else failure.message,
@@ -218,7 +218,7 @@ class Reconciler:
             terms=told.terms,
             terms_flaw=told.flaw,
         )
-        history = recovery.resumed(held, view, self._ways.gap, unseen=unseen)
+        history = recovery.resumed(held, view, self._options.gap, unseen=unseen)
         if history is not held.history:
             view = msgspec.structs.replace(view, history=history)
         return _Turn(view, permit, owed, moment, timing)
@@ -266,7 +266,7 @@ class Reconciler:
         began = self._clock.monotonic()
         async with slot.lent():
             answers = await self._metrics.gather(
-                view.hpa.metadata.key, queries, deadline=self._ways.patience, asker=asker
+                view.hpa.metadata.key, queries, deadline=self._options.patience, asker=asker
             )
         return _Asked(asker, queries, answers, self._clock.monotonic() - began)
 
@@ -325,9 +325,9 @@ class Reconciler:
 
     def _withheld(self, view: View) -> Withheld | None:
         """Why nothing may be written to the target now."""
-        if self._ways.dry_run:
+        if self._options.dry_run:
             return DRY_RUN
-        return report.yields_to(view.competitors) if self._ways.yields else None
+        return report.yields_to(view.competitors) if self._options.yields else None
 
     async def _begin(self, turn: _Turn, decision: decide.Decision, to: int) -> None:
         """Have the rescale remembered before it is written (`store.lasting` says why)."""
@@ -403,9 +403,9 @@ class Reconciler:
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
             self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=unsure))
         self._report_zero(view)
-        self._competing.report(hpa.metadata.key, view.competitors, yields=self._ways.yields)
+        self._competing.report(hpa.metadata.key, view.competitors, yields=self._options.yields)
         known = before.last or Last(view.now, "")
-        report.say(self._log, view, decision, told, known, dry_run=self._ways.dry_run)
+        report.say(self._log, view, decision, told, known, dry_run=self._options.dry_run)
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
         return self._about(hpa, self._store.get(hpa.metadata.key))
@@ -414,13 +414,13 @@ class Reconciler:
         """What is remembered of another HPA, which had the name before, or of another target, says nothing of this."""
         if memory.uid != hpa.metadata.uid:
             return NOTHING
-        if self._ways.tunables.gates.HPATargetHistory and memory.target not in ("", _target(hpa)):
+        if self._options.tunables.gates.HPATargetHistory and memory.target not in ("", _target(hpa)):
             return Memory(uid=memory.uid, status=memory.status, last=memory.last)
         return memory
 
     @property
     def _in_memory(self) -> bool:
-        return not self._ways.owned or self._ways.dry_run
+        return not self._options.owned or self._options.dry_run
 
     async def _write_status(self, turn: _Turn, status: HorizontalPodAutoscalerStatus) -> bool:
         """Whether that is done with. After an edit it is not: the next turn, which comes at once, tells of the rescale
@@ -441,7 +441,7 @@ class Reconciler:
         return True
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: conditions.Event) -> None:
-        if not self._ways.dry_run:
+        if not self._options.dry_run:
             self._world.recorder.record(hpa, event)
 
     def _report_zero(self, view: View) -> None:

@@ -78,8 +78,8 @@ class App:
         self._versions: access.Follower
         self._cluster_config = cluster_config
         self._pace = pace
-        self._beating = asyncio.Event()
-        self._parts = lifecycle.Parts(self.clock)
+        self._controller_started = asyncio.Event()
+        self._components = lifecycle.Components(self.clock)
         self._log = structlog.get_logger("hpad.daemon.app")
 
     async def __aenter__(self) -> Self:
@@ -98,7 +98,7 @@ class App:
 
     async def wait(self, stop: asyncio.Event) -> None:
         """The waiting of `run`."""
-        await self._parts.wait(stop)
+        await self._components.wait(stop)
 
     async def start(self) -> None:
         """Build and start everything; waiting for the cluster goes on in the background (see `ready`).
@@ -112,14 +112,14 @@ class App:
             self._cluster_config = await credentials.aside(functools.partial(config.load, kubeconfig, context))
         try:
             self._made = self._assemble(self._cluster_config)
-            await self._parts.start(self._order(self._made))
+            await self._components.start(self._order(self._made))
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """Stop everything in reverse order; reconciles under way get DRAIN_SECONDS to end, everything STOP_SECONDS."""
-        await self._parts.stop(STOP_SECONDS)
+        await self._components.stop(STOP_SECONDS)
         self._log.info("hpad stopped")
 
     async def reload(self, told: Settings) -> list[str]:
@@ -136,7 +136,7 @@ class App:
             patience = self.settings.sync_period.total_seconds()
             await self._made.metrics.exchange(self._made.gatherer(new), patience=patience)
         before, self.settings = self.settings, new
-        self._made.reconciler.retune(assembly.ways(new), self._made.fallbacks(new))
+        self._made.reconciler.retune(assembly.options(new), self._made.fallbacks(new))
         self.controller.retune(period=new.sync_period.total_seconds(), workers=new.workers)
         if self._made.handover is not None:
             self._made.handover.retune(self._made.rest(new))
@@ -154,10 +154,10 @@ class App:
 
     def status(self) -> str:
         """One sentence on what hpad is doing, for people."""
-        if not self._parts:
+        if not self._components:
             return "Starting"
         first = next(iter(self.troubles()), None)
-        if not self._beating.is_set():
+        if not self._controller_started.is_set():
             return f"Waiting for the cluster and the HPAs{'' if first is None else f': {first}'}"
         doing = self._doing()
         return doing if first is None else f"{doing}; {first}"
@@ -192,7 +192,7 @@ class App:
 
     async def ready(self) -> None:
         """Wait until everything has synced and the heartbeat runs."""
-        await self._beating.wait()
+        await self._controller_started.wait()
 
     def unready(self) -> list[str]:
         """Why hpad is not ready yet, none if it is; a cluster that is lost later on does not make it unready again.
@@ -200,7 +200,7 @@ class App:
         Whoever stands by while another leads is ready: to take over. So is who has no share (yet). Who has never found
         out who leads, since it may not have the Lease, is not: it would take nothing over.
         """
-        if not self._beating.is_set():
+        if not self._controller_started.is_set():
             return [_WAITING, *self.troubles()]
         agreed = self.agreement
         return [agreed.trouble] if agreed is not None and agreed.trouble and not agreed.agreed else []
@@ -238,39 +238,45 @@ class App:
         self._log.info(
             "the feature gate HPAScaleToZero is on, as in the API server", version=".".join(map(str, version))
         )
-        self._made.reconciler.retune(assembly.ways(new), self._made.fallbacks(new))
+        self._made.reconciler.retune(assembly.options(new), self._made.fallbacks(new))
         if self._made.folder is not None:
             self._made.folder.allow_zero(new.tunables.gates.HPAScaleToZero)
 
-    def _order(self, made: assembly.Assembly) -> list[lifecycle.Part]:
+    def _order(self, made: assembly.Assembly) -> list[lifecycle.Component]:
         """In which order everything starts."""
         self.telemetry.before_scrape(self._refresh_series)
         ordered = [
-            lifecycle.Part(
+            lifecycle.Component(
                 "store", "a wrong one is said first", lambda: assembly.check(self.settings), lifecycle.nothing
             ),
-            lifecycle.Part("connections", "everything below speaks through them", lifecycle.nothing, made.api.aclose),
-            self._parts.background("version", "the defaults of gates follow it", self._versions.run),
+            lifecycle.Component(
+                "connections", "everything below speaks through them", lifecycle.nothing, made.api.aclose
+            ),
+            self._components.background("version", "the defaults of gates follow it", self._versions.run),
             self._source_of_hpas(made),
             self._sources(made),
         ]
         if made.journal is not None:
             journal = made.journal
-            ordered.append(lifecycle.Part("journal", "outlives the last reconcile", journal.start, journal.stop))
+            ordered.append(lifecycle.Component("journal", "outlives the last reconcile", journal.start, journal.stop))
         ordered.append(self._memory(made))
         if self.settings.listen is not None:
             self.server = window = self._window(self.settings.listen)
-            ordered.append(lifecycle.Part("windows", "a daemon that still waits can say so", window.start, window.stop))
+            ordered.append(
+                lifecycle.Component("windows", "a daemon that still waits can say so", window.start, window.stop)
+            )
         run, flush = self.cluster.run, self._flush_events
-        ordered.append(self._parts.background("caches", "what decisions read", run, before_end=flush))
+        ordered.append(self._components.background("caches", "what decisions read", run, before_end=flush))
         ordered += [*self._election(made), *self._histories(made)]
         why = "last to start, first to stop"
-        ordered.append(self._parts.background("heartbeat", why, self._begin, before_end=self._drain))
+        ordered.append(self._components.background("heartbeat", why, self._begin, before_end=self._drain))
         return ordered
 
-    def _source_of_hpas(self, made: assembly.Assembly) -> lifecycle.Part:
+    def _source_of_hpas(self, made: assembly.Assembly) -> lifecycle.Component:
         if made.folder is None:
-            return lifecycle.Part("hpas", "the API server's, kept by the caches", lifecycle.nothing, lifecycle.nothing)
+            return lifecycle.Component(
+                "hpas", "the API server's, kept by the caches", lifecycle.nothing, lifecycle.nothing
+            )
         folder = made.folder
 
         async def run() -> None:
@@ -278,9 +284,9 @@ class App:
                 await self._versions.known.wait()
             await folder.run()
 
-        return self._parts.background("hpas", "what a file may say depends on the gates", run)
+        return self._components.background("hpas", "what a file may say depends on the gates", run)
 
-    def _sources(self, made: assembly.Assembly) -> lifecycle.Part:
+    def _sources(self, made: assembly.Assembly) -> lifecycle.Component:
         metrics = made.metrics
 
         async def start() -> None:
@@ -289,11 +295,11 @@ class App:
                 said = metrics.origin(name)
                 self._log.error("a metric source does not work", source=name, settings=said, error=error.message)
 
-        return lifecycle.Part("sources", "a broken one is known before it is asked", start, metrics.aclose)
+        return lifecycle.Component("sources", "a broken one is known before it is asked", start, metrics.aclose)
 
-    def _memory(self, made: assembly.Assembly) -> lifecycle.Part:
+    def _memory(self, made: assembly.Assembly) -> lifecycle.Component:
         guard = made.guard
-        running = self._parts.background("memory", "limits hold from the start", guard.run)
+        running = self._components.background("memory", "limits hold from the start", guard.run)
 
         async def start() -> None:
             await guard.start()
@@ -301,13 +307,13 @@ class App:
 
         return running._replace(start=start)
 
-    def _election(self, made: assembly.Assembly) -> list[lifecycle.Part]:
+    def _election(self, made: assembly.Assembly) -> list[lifecycle.Component]:
         if made.agreement is None:
             return []
         agreed, why = made.agreement, "the Lease is held for as long as there is work"
-        return [self._parts.background("election", why, lambda: agreed.run(self._beating))]
+        return [self._components.background("election", why, lambda: agreed.run(self._controller_started))]
 
-    def _histories(self, made: assembly.Assembly) -> list[lifecycle.Part]:
+    def _histories(self, made: assembly.Assembly) -> list[lifecycle.Component]:
         """What is left to save is saved while the Lease is still held."""
         store = made.store
         if not isinstance(store, persistent.Lasting):
@@ -317,7 +323,7 @@ class App:
             return store.run(lambda key: self.hpas.get(key) is not None)
 
         why = "read before the first decision, saved after the last"
-        return [self._parts.background("histories", why, keep, after_end=store.stop)]
+        return [self._components.background("histories", why, keep, after_end=store.stop)]
 
     def _window(self, address: tuple[str, int]) -> server.Server:
         return server.Server(
@@ -345,9 +351,9 @@ class App:
         finally:
             saying.cancel()
         self.controller.start()
-        self._beating.set()
+        self._controller_started.set()
         self._log.info("at work", hpas=sum(1 for _ in self.hpas.values()), url=self.server and self.server.url)
-        await self.controller.beats()
+        await self.controller.wait_stopped()
 
     async def _say_waiting(self) -> None:
         pause = _FIRST_WORD

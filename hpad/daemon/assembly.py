@@ -16,7 +16,7 @@ from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handover
 from hpad.controller.overlap import Claims
-from hpad.controller.reconcile import Reconciler, Ways
+from hpad.controller.reconcile import Options, Reconciler
 from hpad.daemon import memory_limit
 from hpad.election import coordinator, lease, owner
 from hpad.engine.fallback_policy import Fallback
@@ -125,7 +125,7 @@ class Assembly:
 
     def rest(self, settings: Settings) -> float:
         """Seconds that an HPA rests which was another hpad's."""
-        return 0.0 if self.agreement is None else self.agreement.rest(ways(settings).patience)
+        return 0.0 if self.agreement is None else self.agreement.rest(options(settings).patience)
 
     def _build_api(self) -> client.Client:
         settings, identity = self._settings, self._identity
@@ -180,7 +180,7 @@ class Assembly:
 
     def _build_reconciler(self) -> Reconciler:
         return Reconciler(
-            ways=ways(self._settings),
+            options=options(self._settings),
             clock=self._clock,
             world=self.cluster,
             metrics=self.metrics,
@@ -232,9 +232,9 @@ class Assembly:
         self._telemetry.answered(source, seconds, None if error is None else error.blame)
 
 
-def ways(settings: Settings) -> Ways:
+def options(settings: Settings) -> Options:
     """How a reconcile goes about its work."""
-    return Ways(
+    return Options(
         tunables=settings.tunables,
         patience=settings.sync_period.total_seconds() * limits.PATIENCE,
         owned=settings.manifests is None,

@@ -11,7 +11,7 @@ from hpad.clock import Clock
 _LEAST_SECONDS = 0.2
 
 
-class Part(NamedTuple):
+class Component(NamedTuple):
     """Something that is started and, in reverse order, stopped; and why it has its place."""
 
     name: str
@@ -20,12 +20,12 @@ class Part(NamedTuple):
     stop: Callable[[], Awaitable[object]]
 
 
-class Parts:
+class Components:
     """Those that have been started, in order."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._started: list[Part] = []
+        self._started: list[Component] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failed = asyncio.Event()
         self._log = structlog.get_logger("hpad.daemon.app")
@@ -33,9 +33,9 @@ class Parts:
     def __bool__(self) -> bool:
         return bool(self._started)
 
-    async def start(self, parts: Iterable[Part]) -> None:
+    async def start(self, components: Iterable[Component]) -> None:
         """Start one after the other. Raises what one of them raises; it counts as started, too."""
-        for part in parts:
+        for part in components:
             self._started.append(part)
             await part.start()
 
@@ -76,7 +76,7 @@ class Parts:
         *,
         before_end: Callable[[], Awaitable[object]] | None = None,
         after_end: Callable[[], Awaitable[object]] | None = None,
-    ) -> Part:
+    ) -> Component:
         """A part that runs as a task; stopping it does `before_end`, cancels it, and does `after_end`."""
 
         async def start() -> None:
@@ -93,7 +93,7 @@ class Parts:
             if after_end is not None:
                 await after_end()
 
-        return Part(name, why, start, stop)
+        return Component(name, why, start, stop)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

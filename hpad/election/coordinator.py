@@ -116,12 +116,12 @@ class Agreement:
     def _lease(self) -> str:
         return f"{self._election.namespace}/{self._election.name}"
 
-    async def run(self, beating: asyncio.Event) -> None:
+    async def run(self, controller_started: asyncio.Event) -> None:
         """Take part from the first heartbeat on: one that cannot work would only be in the way."""
         async with self._api, asyncio.TaskGroup() as group:
             writing = group.create_task(self._events.run(), name="election events")
             try:
-                await beating.wait()
+                await controller_started.wait()
                 await self.owner.run()
             finally:
                 await self._flush()

@@ -178,7 +178,7 @@ class Accepts(Protocol):
     def accept(self, token: str) -> bool: ...
 
 
-class Guard:
+class Authenticator:
     """`certificates`: a client certificate lets in (TLS has verified it, or refused the connection)."""
 
     def __init__(

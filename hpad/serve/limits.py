@@ -14,7 +14,7 @@ import structlog
 from aiohttp import web
 
 
-class Seat(enum.Enum):
+class Admission(enum.Enum):
     """What a new connection may do."""
 
     ANY = "any"
@@ -22,7 +22,7 @@ class Seat(enum.Enum):
     NONE = "none"
 
 
-class Guest(Protocol):
+class OpenConnection(Protocol):
     """An open connection."""
 
     @property
@@ -35,36 +35,36 @@ class Guest(Protocol):
         ...
 
 
-class Seats:
+class Connections:
     """`most` connections of any kind, and `probes` more while all of those are at work, which are for probes alone."""
 
     def __init__(self, most: int, probes: int) -> None:
         self._most = most
         self._probes = probes
-        self._taken: set[Guest] = set()
+        self._taken: set[OpenConnection] = set()
 
     def __len__(self) -> int:
         return len(self._taken)
 
-    def take(self, guest: Guest) -> Seat:
+    def take(self, connection: OpenConnection) -> Admission:
         """A seat for a new connection, that of the longest idle one if there is no other; `leave` gives it back."""
         if len(self._taken) >= self._most:
             self._evict()
-        seat = self._free()
-        if seat is not Seat.NONE:
-            self._taken.add(guest)
-        return seat
+        admission = self._free()
+        if admission is not Admission.NONE:
+            self._taken.add(connection)
+        return admission
 
-    def leave(self, guest: Guest) -> None:
-        self._taken.discard(guest)
+    def leave(self, connection: OpenConnection) -> None:
+        self._taken.discard(connection)
 
-    def _free(self) -> Seat:
+    def _free(self) -> Admission:
         if len(self._taken) < self._most:
-            return Seat.ANY
-        return Seat.PROBES if len(self._taken) < self._most + self._probes else Seat.NONE
+            return Admission.ANY
+        return Admission.PROBES if len(self._taken) < self._most + self._probes else Admission.NONE
 
     def _evict(self) -> None:
-        idle = [(since, guest) for guest in self._taken if (since := guest.idle_since) is not None]
+        idle = [(since, connection) for connection in self._taken if (since := connection.idle_since) is not None]
         if idle:
             _, first = min(idle, key=lambda each: each[0])
             self._taken.discard(first)
@@ -96,9 +96,11 @@ _END_OF_HEAD: Final = b"\r\n\r\n"
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's, with these differences: it needs one of the `seats`; a client that does not send the head of a request
-    within `head_patience` seconds, or does not read its response within `patience`, is cut off; and of what is no
-    request neither answer nor log repeats anything, since it may have been a token.
+    """aiohttp's request handler with limits.
+
+    `connections` must admit it. A client that does not send the head of a request within `head_patience` seconds, or
+    does not read its response within `patience` seconds, is disconnected. Malformed requests are never repeated in the
+    answer or the log, because they may hold a token.
     """
 
     patience = REQUEST_SECONDS
@@ -111,10 +113,12 @@ class Connection(web.RequestHandler):
     _partial = True
     """Whether what came last is not the end of a head, so that the rest of one is to come."""
 
-    def __init__(self, manager: Any, *, seats: Seats, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+    def __init__(
+        self, manager: Any, *, connections: Connections, loop: asyncio.AbstractEventLoop, **options: Any
+    ) -> None:
         super().__init__(manager, loop=loop, **options)
-        self._seats = seats
-        self._seat = Seat.NONE
+        self._connections = connections
+        self._admission = Admission.NONE
 
     @property
     def idle_since(self) -> float | None:
@@ -123,11 +127,11 @@ class Connection(web.RequestHandler):
         return None if sending else self._idle_since
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._seat = self._seats.take(self)
-        if self._seat is Seat.NONE:
+        self._admission = self._connections.take(self)
+        if self._admission is Admission.NONE:
             cast(asyncio.Transport, transport).abort()  # uvloop's are of no class of asyncio's
             return
-        self.probes_only = self._seat is Seat.PROBES
+        self.probes_only = self._admission is Admission.PROBES
         super().connection_made(transport)
         self._wait()
 
@@ -153,8 +157,8 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.asked()
-        self._seats.leave(self)
-        if self._seat is not Seat.NONE:
+        self._connections.leave(self)
+        if self._admission is not Admission.NONE:
             super().connection_lost(exc)
 
     def handle_error(

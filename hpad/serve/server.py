@@ -107,7 +107,7 @@ class Server:
         self._clock: Clock = clock or SystemClock()
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
         self._tokens = authentication.Tokens(serving.token_file) if serving.token_file is not None else None
-        self._guard = authentication.Guard(
+        self._authenticator = authentication.Authenticator(
             certificates=serving.client_ca is not None,
             known=self._tokens,
             reviewer=reviewer if serving.review else None,
@@ -150,8 +150,8 @@ class Server:
         loop, inside = asyncio.get_running_loop(), runner.server
         assert inside is not None
         secure = self._certificates.context if self._certificates is not None else None
-        room = limits.Seats(limits.CONNECTIONS, limits.PROBE_CONNECTIONS)
-        connection = functools.partial(limits.Connection, inside, seats=room, loop=loop, **limits.SERVER)
+        room = limits.Connections(limits.CONNECTIONS, limits.PROBE_CONNECTIONS)
+        connection = functools.partial(limits.Connection, inside, connections=room, loop=loop, **limits.SERVER)
         patience = limits.HANDSHAKE_SECONDS if secure is not None else None
         try:
             self._listening = await loop.create_server(
@@ -161,7 +161,7 @@ class Server:
             await self.stop()
             raise ServeError(f"cannot listen on {host}:{port}: {_why_not(error)}") from None
         addresses = [each.getsockname()[0] for each in self._listening.sockets]
-        self._local_names_only = self._guard.open and all_loopback(addresses)
+        self._local_names_only = self._authenticator.open and all_loopback(addresses)
         bound = self._listening.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.url = f"{'http' if secure is None else 'https'}://{name}:{bound[1]}"
@@ -238,7 +238,7 @@ class Server:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "15"})
         if not self._by_local_name(request):
             raise web.HTTPMisdirectedRequest(text=_FOREIGN)
-        await self._guard.admit(request)
+        await self._authenticator.admit(request)
 
     def _by_local_name(self, request: web.Request) -> bool:
         return not self._local_names_only or is_local(request.headers.getall("Host", ()))
@@ -272,7 +272,7 @@ class Server:
     async def _readyz(self, request: web.Request) -> web.Response:
         """The reasons name files and servers: whoever is nobody here learns only that there are some."""
         reasons = self._unready()
-        said = reasons if self._guard.open and self._by_local_name(request) else ["not ready"]
+        said = reasons if self._authenticator.open and self._by_local_name(request) else ["not ready"]
         lines = map(harmless, said if reasons else ["ok"])
         return web.Response(text="\n".join(lines) + "\n", status=503 if reasons else 200)
 

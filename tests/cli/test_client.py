@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 from aiohttp import web
-from serve import windows
+from serve import http_server
 
 from hpad.cli import main
 from hpad.serve.server import Server
@@ -27,7 +27,7 @@ async def test_a_token_lets_in(tmp_path: Path, capsys: pytest.CaptureFixture[str
     tokens, wrong = tmp_path / "tokens", tmp_path / "wrong"
     tokens.write_text("\none-token\nanother-token\n")
     wrong.write_text("no-token")
-    async with windows.opened(Serving(token_file=tokens)) as server:
+    async with http_server.opened(Serving(token_file=tokens)) as server:
         assert await asked("--address", address(server), "--token-file", tokens) == 0
         assert capsys.readouterr().out.startswith("NAME")
         assert await asked("--address", address(server), "--token-file", wrong) == 1
@@ -42,12 +42,12 @@ async def test_tls_is_trusted_by_its_authority_and_a_certificate_lets_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers, clients = trustme.CA(), trustme.CA()
-    certificate, key = windows.write_certificate(tmp_path, servers)
+    certificate, key = http_server.write_certificate(tmp_path, servers)
     for name, authority in (("servers.crt", servers), ("clients.crt", clients)):
         authority.cert_pem.write_to_path(str(tmp_path / name))
     clients.issue_cert("me@example.com").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "me.pem"))
     serving = Serving(certificate=certificate, private_key=key, client_ca=tmp_path / "clients.crt")
-    async with windows.opened(serving) as server:
+    async with http_server.opened(serving) as server:
         known = ("--address", address(server), "--cacert", tmp_path / "servers.crt")
         assert await asked(*known, "--cert", tmp_path / "me.pem") == 0
         assert await asked(*known) == 1
@@ -61,8 +61,8 @@ async def test_tls_is_trusted_by_its_authority_and_a_certificate_lets_in(
 async def test_where_the_environment_has_hpad_serve_tls_it_is_asked_by_tls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    certificate, key = windows.write_certificate(tmp_path, trustme.CA())
-    async with windows.opened(Serving(certificate=certificate, private_key=key)) as server:
+    certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
+    async with http_server.opened(Serving(certificate=certificate, private_key=key)) as server:
         monkeypatch.setenv("HPAD_LISTEN", address(server))
         monkeypatch.setenv("HPAD_TLS_CERT_FILE", str(certificate))
         assert await asked() == 1

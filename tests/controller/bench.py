@@ -26,7 +26,7 @@ from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handover
 from hpad.controller.overlap import Claims
-from hpad.controller.reconcile import Reconciler, Ways
+from hpad.controller.reconcile import Options, Reconciler
 from hpad.election.owner import EVERYTHING, Owner
 from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor, Tunables
@@ -206,7 +206,7 @@ class Bench:
         telemetry: Telemetry | None = None,
         clock: virtual.VirtualClock | None = None,
         store: Store | None = None,
-        **ways: Any,
+        **options: Any,
     ) -> None:
         self.clock = clock or virtual.VirtualClock()
         self.source = Source(*found)
@@ -215,9 +215,9 @@ class Bench:
         self.store = store or InMemory()
         self.claims = Claims()
         self.telemetry = telemetry or Telemetry()
-        told = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **ways}
+        told = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **options}
         self.reconciler = Reconciler(
-            ways=Ways(**told),
+            options=Options(**told),
             clock=self.clock,
             world=self.world,
             metrics=self.metrics,
@@ -236,7 +236,7 @@ class Bench:
             self.world.scales[each.metadata.name] = 1
             self.metrics.values[each.metadata.name] = 10
 
-    async def beat(self, seconds: float) -> None:
+    async def advance(self, seconds: float) -> None:
         """Run the controller that long, then stop it."""
         self.controller.start()
         await asyncio.sleep(seconds)

@@ -128,7 +128,7 @@ def test_two_hpas_of_one_target_are_rivals_from_the_first_turn_on() -> None:
         bench = Bench(hpa("web"), hpa("twin", scaleTargetRef=ref))
         del bench.world.scales["twin"]
         bench.metrics.values.update(web=90, twin=50)
-        await bench.beat(40)
+        await bench.advance(40)
         assert bench.world.writes == []
         assert {event.reason for event in bench.world.events} == {"AmbiguousSelector", "FailedComputeMetricsReplicas"}
 

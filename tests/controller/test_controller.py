@@ -35,7 +35,7 @@ class RoundingLoop(virtual.VirtualLoop):
 def test_a_turn_that_comes_a_moment_early_is_the_one_that_was_planned() -> None:
     async def main() -> tuple[Bench, str]:
         bench = Bench(*(hpa(f"app-{n}") for n in range(20)), workers=10)
-        await bench.beat(150)
+        await bench.advance(150)
         return bench, (await bench.telemetry.exposition()).decode()
 
     with asyncio.Runner(loop_factory=RoundingLoop) as runner:
@@ -47,7 +47,7 @@ def test_a_turn_that_comes_a_moment_early_is_the_one_that_was_planned() -> None:
 def test_every_hpa_is_reconciled_once_a_period_and_spread_over_it() -> None:
     async def main() -> Bench:
         bench = Bench(*(hpa(f"app-{n}") for n in range(200)), workers=10)
-        await bench.beat(150)
+        await bench.advance(150)
         return bench
 
     bench = run(main)
@@ -64,7 +64,7 @@ def test_every_hpa_is_reconciled_once_a_period_and_spread_over_it() -> None:
 def test_a_few_hpas_begin_at_once() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"), hpa("api"))
-        await bench.beat(0.001)
+        await bench.advance(0.001)
         return bench
 
     assert [at for at, _ in run(main).metrics.asked] == [0, 0]
@@ -75,7 +75,7 @@ def test_metrics_are_told_which_hpa_asks() -> None:
         web = hpa("web")
         metadata = msgspec.structs.replace(web.metadata, labels={"tier": "front", "team": "a"})
         bench = Bench(msgspec.structs.replace(web, metadata=metadata))
-        await bench.beat(0.001)
+        await bench.advance(0.001)
         return bench
 
     labels = (("team", "a"), ("tier", "front"))
@@ -126,7 +126,7 @@ def test_a_new_hpa_that_scales_has_half_a_period_until_its_next_turn(name: str) 
     async def main() -> list[float]:
         bench = Bench(hpa(name))
         bench.metrics.values[name] = 20
-        await bench.beat(40)
+        await bench.advance(40)
         return bench.metrics.times(name)
 
     first, second, third = run(main)[:3]
@@ -160,7 +160,7 @@ def test_a_metric_that_hangs_holds_up_nobody_else() -> None:
     async def main() -> tuple[Bench, str]:
         bench = Bench(hpa("slow"), hpa("web"), workers=2)
         bench.metrics.values["slow"] = hang
-        await bench.beat(151)
+        await bench.advance(151)
         return bench, (await bench.telemetry.exposition()).decode()
 
     bench, series = run(main)
@@ -180,7 +180,7 @@ def test_a_source_that_hangs_for_many_holds_up_nobody_else() -> None:
         bench = Bench(hpa("web"), *(hpa(f"slow-{n}") for n in range(300)), workers=2)
         for n in range(300):
             bench.metrics.values[f"slow-{n}"] = hang
-        await bench.beat(151)
+        await bench.advance(151)
         return bench
 
     times = run(main).metrics.times("web")
@@ -198,7 +198,7 @@ def test_one_worker_is_enough() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"), workers=1)
         bench.metrics.values["web"] = answer
-        await bench.beat(50)
+        await bench.advance(50)
         return bench
 
     bench = run(main)
@@ -244,7 +244,7 @@ def test_a_bug_in_one_reconcile_is_counted_and_stops_nothing() -> None:
     async def main() -> tuple[Bench, str]:
         bench = Bench(hpa("bad"), hpa("web"), workers=1)
         bench.metrics.values["bad"] = fail
-        await bench.beat(149)
+        await bench.advance(149)
         return bench, (await bench.telemetry.exposition()).decode()
 
     bench, series = run(main)
@@ -293,7 +293,7 @@ def test_a_bug_in_planning_costs_an_hpa_no_turn() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"), telemetry=Failing())
         bench.controller.shed(True)
-        await bench.beat(149)
+        await bench.advance(149)
         return bench
 
     bench = run(main)
@@ -314,7 +314,7 @@ def test_a_bug_in_the_heartbeat_is_raised_where_it_is_waited_for() -> None:
         bench = Bench(hpa("web"), telemetry=Failing())
         bench.controller.start()
         try:
-            await bench.controller.beats()
+            await bench.controller.wait_stopped()
         finally:
             await bench.controller.stop(0)
 
@@ -326,7 +326,7 @@ def test_a_heartbeat_that_is_stopped_ends_quietly() -> None:
     async def main() -> None:
         bench = Bench(hpa("web"))
         bench.controller.start()
-        waiting = asyncio.create_task(bench.controller.beats())
+        waiting = asyncio.create_task(bench.controller.wait_stopped())
         await asyncio.sleep(60)
         assert not waiting.done()
         await bench.controller.stop(5)
@@ -377,7 +377,7 @@ def test_hpas_on_common_pods_are_rivals() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"), hpa("twin"))
         bench.world.selectors["twin"] = "app=web"
-        await bench.beat(31)
+        await bench.advance(31)
         return bench
 
     bench = run(main)

@@ -49,7 +49,7 @@ def test_hpas_that_name_the_same_target_compete_without_any_request(ref: dict[st
 
     async def main() -> Bench:
         bench = contenders(widget("grows", 5), widget("shrinks", 20, **ref), workers=workers)
-        await bench.beat(PERIOD - 1)
+        await bench.advance(PERIOD - 1)
         return bench
 
     assert outcome(virtual.run(main())) == HELD
@@ -71,7 +71,7 @@ def test_another_group_or_kind_is_another_target(ref: dict[str, str]) -> None:
 
         bench.world.read_scale = found  # type: ignore[method-assign]  # a server with one kind
         bench.source.put(twin)
-        await bench.beat(PERIOD - 1)
+        await bench.advance(PERIOD - 1)
         return bench
 
     assert virtual.run(main()).world.writes == [8]
@@ -89,7 +89,7 @@ def test_hpas_whose_targets_select_common_pods_compete_from_the_first_turn_on(wo
         bench = overlapping(workers=workers)
         bench.world.unwatched.discard(watched)
         bench.world.read_seconds = itertools.cycle([0.3, 0.1, 0.7])
-        await bench.beat(PERIOD - 1)
+        await bench.advance(PERIOD - 1)
         return bench
 
     assert outcome(virtual.run(main())) == HELD
@@ -126,7 +126,7 @@ def test_an_hpa_of_another_member_competes_too() -> None:
 
     async def main() -> Bench:
         bench = overlapping(owner=Half())
-        await bench.beat(PERIOD - 1)
+        await bench.advance(PERIOD - 1)
         return bench
 
     assert outcome(virtual.run(main())) == HELD
@@ -227,7 +227,7 @@ def test_nothing_is_decided_while_what_is_known_is_too_old_to_read_others() -> N
     async def main() -> None:
         reads = Reads(errors.ApiError(0, errors.STALE, "nothing has been heard of pods"))
         reads.bench.world.unwatched.discard("web")  # its own scale could be read
-        await reads.bench.beat(PERIOD - 1)
+        await reads.bench.advance(PERIOD - 1)
         assert reads.bench.metrics.asked == []
         assert {event.reason for event in reads.bench.world.events} == {"StaleCache"}
         reads.error = None

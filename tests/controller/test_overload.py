@@ -148,7 +148,7 @@ def test_reconciles_that_are_given_up_are_told_in_a_line_a_period() -> None:
         names = [f"app-{number}" for number in range(100)]
         bench = Bench(*(hpa(name) for name in names), period=PATIENCE)
         bench.metrics.values = dict.fromkeys(names, hang)
-        await bench.beat(4 * PATIENCE)
+        await bench.advance(4 * PATIENCE)
         return (await bench.telemetry.exposition()).decode()
 
     with structlog.testing.capture_logs() as logs:

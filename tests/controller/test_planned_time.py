@@ -64,7 +64,7 @@ def test_growth_takes_a_step_a_turn_however_late_turns_are() -> None:
         bench = Bench(hpa("web", maxReplicas=100))
         bench.metrics.values["web"] = 10_000
         bench.world.read_seconds = iter([0.0, *[0.05, 0.002] * 10])
-        await bench.beat(5 * 15)
+        await bench.advance(5 * 15)
         return bench.world.writes
 
     assert virtual.run(main()) == [5, 10, 20, 40, 80]

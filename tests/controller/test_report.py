@@ -21,11 +21,11 @@ def annotated(**annotations: str) -> HorizontalPodAutoscaler:
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=named))
 
 
-def lines(made: HorizontalPodAutoscaler, *phases: int | AdapterError, **ways: Any) -> list[tuple[str, str]]:
+def lines(made: HorizontalPodAutoscaler, *phases: int | AdapterError, **options: Any) -> list[tuple[str, str]]:
     """Level and event of what is said of an HPA whose metric answers each of the phases for a minute (four turns)."""
 
     async def main() -> list[tuple[str, str]]:
-        bench = Bench(made, **ways)
+        bench = Bench(made, **options)
         bench.world.refusals = list(REFUSALS)
         bench.controller.start()
         with structlog.testing.capture_logs() as logs:
@@ -99,7 +99,7 @@ def test_page_and_api_have_the_cause_and_the_conditions_the_words_of_kubernetes(
     async def main() -> Bench:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = DOWN
-        await bench.beat(0.5)
+        await bench.advance(0.5)
         return bench
 
     bench = virtual.run(main())

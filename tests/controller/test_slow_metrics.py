@@ -54,7 +54,7 @@ def test_a_window_begins_when_the_answers_have_come(slow: float) -> None:
         delays = itertools.chain([0.0, 0.0, slow], itertools.repeat(0.0))
         life = Life(lambda: 8 if len(life.arrivals) < 3 else 1, delays, behavior={"scaleDown": down})
         life.bench.world.scales["web"] = 8
-        await life.bench.beat(150)
+        await life.bench.advance(150)
         return life
 
     life = virtual.run(main())
@@ -70,7 +70,7 @@ def test_a_policy_counts_a_rescale_from_when_its_answers_came() -> None:
     async def main() -> Life:
         up = {"stabilizationWindowSeconds": 0, "policies": [POLICY]}
         life = Life(lambda: 100, itertools.cycle([8.0, 0.0]), behavior={"scaleUp": up})
-        await life.bench.beat(200)
+        await life.bench.advance(200)
         return life
 
     writes = virtual.run(main()).writes
@@ -82,7 +82,7 @@ def test_growth_takes_a_step_a_turn_while_answers_come_in_time() -> None:
     async def main() -> Life:
         up = {"stabilizationWindowSeconds": 0, "policies": [POLICY]}
         life = Life(lambda: 100, itertools.cycle([2.9, 0.1, 1.7]), behavior={"scaleUp": up})
-        await life.bench.beat(9 * PERIOD)
+        await life.bench.advance(9 * PERIOD)
         return life
 
     life = virtual.run(main())
@@ -96,7 +96,7 @@ def test_growth_goes_on_while_all_answers_are_slow() -> None:
     async def main() -> Life:
         up = {"stabilizationWindowSeconds": 0, "policies": [POLICY]}
         life = Life(lambda: 100, itertools.cycle([5.0, 4.9, 4.8]), behavior={"scaleUp": up})
-        await life.bench.beat(16 * PERIOD)
+        await life.bench.advance(16 * PERIOD)
         return life
 
     writes = virtual.run(main()).writes
@@ -146,7 +146,7 @@ def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
         delays = itertools.cycle([0.1, 8.0, 2.0, 0.0, 5.0])
         life = Life(lambda: 40 if len(life.arrivals) < 9 else 1, delays, behavior=behavior)
         life.bench.reconciler._journal = journal = Journal()
-        await life.bench.beat(20 * PERIOD)
+        await life.bench.advance(20 * PERIOD)
         return journal.done
 
     done = virtual.run(main())

@@ -23,7 +23,7 @@ def test_scaling_writes_scale_status_and_event() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
-        await bench.beat(0.5)
+        await bench.advance(0.5)
         return bench
 
     bench = run(main)
@@ -46,7 +46,7 @@ def test_a_conflict_is_tried_again_after_a_fresh_read_five_times_in_all(
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
         bench.world.refusals = list(refusals)
-        await bench.beat(0.5)
+        await bench.advance(0.5)
         return bench
 
     bench = run(main)
@@ -72,7 +72,7 @@ def test_a_count_that_somebody_else_changed_is_not_overruled_by_a_decision_for_a
 
         bench.world.read_scale = behind  # type: ignore[method-assign]  # a watch that lags
         bench.world.refusals = [CONFLICT]
-        await bench.beat(0.05)
+        await bench.advance(0.05)
         assert bench.world.scales["web"] == 8
         assert "set the replicas from 1 to 8 meanwhile" in bench.world.events[-1].message
         return bench
@@ -85,7 +85,7 @@ def test_any_other_refusal_is_final_until_the_next_period() -> None:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
         bench.world.refusals = [errors.ApiError(403, "Forbidden", "not allowed")]
-        await bench.beat(0.5)
+        await bench.advance(0.5)
         return bench
 
     bench = run(main)
@@ -99,7 +99,7 @@ def test_a_fresh_read_that_fails_ends_the_attempts() -> None:
         bench.metrics.values["web"] = 40
         bench.world.refusals = [CONFLICT]
         bench.world.read_error = errors.ApiError(0, "", "the connection was lost")
-        await bench.beat(0.5)
+        await bench.advance(0.5)
         return bench
 
     bench = run(main)
@@ -145,7 +145,7 @@ def test_a_status_that_could_not_be_written_after_a_rescale_is_made_up_for() -> 
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
         bench.world.status_refusals = [CONFLICT, errors.ApiError(0, "Timeout", "did not answer in time")]
-        await bench.beat(46)
+        await bench.advance(46)
         return bench
 
     bench = run(main)
@@ -161,7 +161,7 @@ def test_a_dry_run_writes_nothing() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"), dry_run=True)
         bench.metrics.values["web"] = 40
-        await bench.beat(31)
+        await bench.advance(31)
         return bench
 
     bench = run(main)
@@ -173,7 +173,7 @@ def test_a_dry_run_is_an_outcome_of_its_own_and_no_failure() -> None:
     async def main() -> tuple[Bench, dict[tuple[str, str], float]]:
         bench = Bench(hpa("web"), dry_run=True)
         bench.metrics.values["web"] = 40
-        await bench.beat(31)
+        await bench.advance(31)
         found = {}
         for line in (await bench.telemetry.exposition()).decode().splitlines():
             if line.startswith("horizontal_pod_autoscaler_controller_reconciliations_total{"):
@@ -220,7 +220,7 @@ def test_without_an_api_object_the_status_is_remembered() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"), owned=False)
         bench.metrics.values["web"] = 40
-        await bench.beat(31)
+        await bench.advance(31)
         return bench
 
     bench = run(main)

@@ -141,7 +141,7 @@ def test_after_a_restart_without_a_store_the_status_tells(current: int, desired:
         slept = conditions.with_condition((), conditions.SCALED_TO_ZERO, "True", "ScaledToZero", "", virtual.START)
         told = HorizontalPodAutoscalerStatus(current_replicas=current, desired_replicas=desired, conditions=slept)
         bench.source.put(msgspec.structs.replace(held, status=told))
-        await bench.beat(4 * PERIOD)
+        await bench.advance(4 * PERIOD)
         return bench
 
     assert virtual.run(main()).world.scales["web"] == (3 if woken else 0)

@@ -233,11 +233,11 @@ async def test_another_log_level_counts_for_those_at_work_already(cluster: Clust
 async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping() -> None:
     stopped: list[str] = []
 
-    def part(name: str, stop: Any) -> lifecycle.Part:
+    def part(name: str, stop: Any) -> lifecycle.Component:
         async def start() -> None:
             """At once."""
 
-        return lifecycle.Part(name, "", start, stop)
+        return lifecycle.Component(name, "", start, stop)
 
     async def hang() -> None:
         await asyncio.Event().wait()
@@ -245,7 +245,7 @@ async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping() -> Non
     async def end() -> None:
         stopped.append("first")
 
-    several = lifecycle.Parts(SystemClock())
+    several = lifecycle.Components(SystemClock())
     await several.start([part("first", end), part("second", hang)])
     async with asyncio.timeout(60):
         await several.stop(0.1)

@@ -42,7 +42,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
 from hpad.controller import recovery
 from hpad.controller.overlap import Claims
-from hpad.controller.reconcile import Reconciler, Ways
+from hpad.controller.reconcile import Options, Reconciler
 from hpad.controller.schedule import Plan, TooEarly
 from hpad.controller.workers import Slot, Slots
 from hpad.engine import settle
@@ -226,7 +226,7 @@ def reconciler(
     for name, picked in planned.scenario.others.items():
         claims.claim(Key(planned.hpa.metadata.namespace, name), picked)
     return Reconciler(
-        ways=Ways(tunables=planned.scenario.tunables, patience=5.0, owned=False, gap=gap),
+        options=Options(tunables=planned.scenario.tunables, patience=5.0, owned=False, gap=gap),
         clock=clock,
         world=world,
         metrics=world,
@@ -284,10 +284,10 @@ def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -
 
 
 def main(
-    timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, ways: frozenset[str], kind: str
+    timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, options: frozenset[str], kind: str
 ) -> int:
     recovery.caught_up = lambda memory, now: memory  # the two clocks here have nothing to do with each other
-    lazy, between = "lazy" in ways, "between" in ways
+    lazy, between = "lazy" in options, "between" in options
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     plan, dice, deaths = steps(timeline), random.Random(seed), 0
     mean = len(plan) * (0.5 if between else 5 if lazy else 3) / (kills + 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve import windows
+from serve import http_server
 
 from hpad import cli, testing
 from hpad.adapter import AdapterError, Query
@@ -91,7 +91,7 @@ async def test_an_error_of_redis_is_told_in_one_line() -> None:
     assert "ERR \\u001b[2J\\u001b]0;owned\\u0007 line\\n2 \\u009b31m" in answer.message
 
 
-class One(windows.NoHpas):
+class One(http_server.NoHpas):
     def values(self) -> tuple[Any, ...]:
         spec = {"scaleTargetRef": {"kind": ODD, "name": ODD}, "maxReplicas": 9}
         condition = {"type": "ScalingActive", "status": "False", "reason": ODD, "message": ODD}
@@ -100,9 +100,9 @@ class One(windows.NoHpas):
 
 
 async def test_neither_page_nor_answers_of_the_port_hold_any() -> None:
-    async with windows.opened(Serving(), source=One(), unready=lambda: [ODD]) as server:
+    async with http_server.opened(Serving(), source=One(), unready=lambda: [ODD]) as server:
         for path in ("/", "/api/hpas", "/api/hpas/shop/web", "/readyz"):
-            _, text = await windows.get(server.url + path)
+            _, text = await http_server.get(server.url + path)
             assert "owned" in text
             assert not set(text) & (BAD - {"\n"}), path
 

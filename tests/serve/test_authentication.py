@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from serve import windows
+from serve import http_server
 
 from hpad.clock import Clock, SystemClock
 from hpad.kube.auth.credentials import ClusterConfig
@@ -34,48 +34,48 @@ def write(file: Path, text: str) -> None:
 
 
 async def test_without_a_guard_everybody_may_look() -> None:
-    async with windows.opened(Serving()) as server:
-        assert (await windows.get(server.url + "/"))[0] == 200
+    async with http_server.opened(Serving()) as server:
+        assert (await http_server.get(server.url + "/"))[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/hpas", "/api/hpas/a/b", "/api/sources", "/nowhere"])
 @pytest.mark.parametrize("token", [None, "", "wrong", SECRET[:-1], SECRET + "x", "x" * 9000])
 async def test_only_the_tokens_of_the_file_let_in(token_file: Path, path: str, token: str | None) -> None:
-    async with windows.opened(Serving(token_file=token_file)) as server:
-        status, text = await windows.get(server.url + path, token=token)
+    async with http_server.opened(Serving(token_file=token_file)) as server:
+        status, text = await http_server.get(server.url + path, token=token)
         assert status in (400, 401)
         assert len(text) < 200
         assert SECRET not in text
 
 
 async def test_a_token_of_the_file_lets_in_until_the_file_changes(token_file: Path) -> None:
-    async with windows.opened(Serving(token_file=token_file)) as server:
-        assert (await windows.get(server.url + "/", token=SECRET))[0] == 200
+    async with http_server.opened(Serving(token_file=token_file)) as server:
+        assert (await http_server.get(server.url + "/", token=SECRET))[0] == 200
         write(token_file, f"{SECRET}\n{OTHER}\n")
         await server.refresh()
-        assert (await windows.get(server.url + "/", token=SECRET))[0] == 200
-        assert (await windows.get(server.url + "/", token=OTHER))[0] == 200
+        assert (await http_server.get(server.url + "/", token=SECRET))[0] == 200
+        assert (await http_server.get(server.url + "/", token=OTHER))[0] == 200
         write(token_file, OTHER)
         await server.refresh()
-        assert (await windows.get(server.url + "/", token=SECRET))[0] == 401
+        assert (await http_server.get(server.url + "/", token=SECRET))[0] == 401
         write(token_file, "\n")
         await server.refresh()
-        assert (await windows.get(server.url + "/", token=""))[0] == 401
-        assert (await windows.get(server.url + "/", token=OTHER))[0] == 200
+        assert (await http_server.get(server.url + "/", token=""))[0] == 401
+        assert (await http_server.get(server.url + "/", token=OTHER))[0] == 200
 
 
 async def test_probes_are_open_but_tell_strangers_nothing(token_file: Path) -> None:
     reasons = ["the server https://10.0.0.1 does not answer"]
-    async with windows.opened(Serving(token_file=token_file), unready=lambda: reasons) as server:
-        assert await windows.get(server.url + "/livez") == (200, "ok\n")
-        assert await windows.get(server.url + "/readyz") == (503, "not ready\n")
+    async with http_server.opened(Serving(token_file=token_file), unready=lambda: reasons) as server:
+        assert await http_server.get(server.url + "/livez") == (200, "ok\n")
+        assert await http_server.get(server.url + "/readyz") == (503, "not ready\n")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "token\n" * 65])
 async def test_a_file_without_a_sensible_number_of_tokens_is_refused(token_file: Path, text: str) -> None:
     write(token_file, text)
     with pytest.raises(ServeError, match=r"^listen_token_file: .* tokens"):
-        async with windows.opened(Serving(token_file=token_file)):
+        async with http_server.opened(Serving(token_file=token_file)):
             pass
 
 
@@ -143,19 +143,19 @@ async def test_the_cluster_says_who_may_look_and_is_asked_once_a_minute() -> Non
     authority, clock = Authority(), Virtual()
     async with (
         reviewed(authority, clock) as reviewer,
-        windows.opened(Serving(review=True), reviewer=reviewer) as server,
+        http_server.opened(Serving(review=True), reviewer=reviewer) as server,
     ):
         for _ in range(3):
-            assert (await windows.get(server.url + "/metrics", token=SECRET))[0] == 200
-            assert await windows.get(server.url + "/", token=SECRET) == (403, "403: Forbidden")
-            assert await windows.get(server.url + "/metrics", token=OTHER) == (401, "401: Unauthorized")
-            assert (await windows.get(server.url + "/metrics"))[0] == 401
+            assert (await http_server.get(server.url + "/metrics", token=SECRET))[0] == 200
+            assert await http_server.get(server.url + "/", token=SECRET) == (403, "403: Forbidden")
+            assert await http_server.get(server.url + "/metrics", token=OTHER) == (401, "401: Unauthorized")
+            assert (await http_server.get(server.url + "/metrics"))[0] == 401
         assert authority.asked == {"TokenReview": 3, "SubjectAccessReview": 2}
         authority.paths.clear()
         clock.at = 59.0
-        assert (await windows.get(server.url + "/metrics", token=SECRET))[0] == 200
+        assert (await http_server.get(server.url + "/metrics", token=SECRET))[0] == 200
         clock.at = 61.0
-        assert (await windows.get(server.url + "/metrics", token=SECRET))[0] == 403
+        assert (await http_server.get(server.url + "/metrics", token=SECRET))[0] == 403
 
 
 async def test_when_the_cluster_cannot_tell_nobody_gets_in_and_nothing_out() -> None:
@@ -163,10 +163,10 @@ async def test_when_the_cluster_cannot_tell_nobody_gets_in_and_nothing_out() -> 
     authority.broken = True
     async with (
         reviewed(authority, SystemClock()) as reviewer,
-        windows.opened(Serving(review=True), reviewer=reviewer) as server,
+        http_server.opened(Serving(review=True), reviewer=reviewer) as server,
     ):
-        assert await windows.get(server.url + "/metrics", token=SECRET) == (503, "503: Service Unavailable")
-        assert (await windows.get(server.url + "/livez"))[0] == 200
+        assert await http_server.get(server.url + "/metrics", token=SECRET) == (503, "503: Service Unavailable")
+        assert (await http_server.get(server.url + "/livez"))[0] == 200
 
 
 async def test_verdicts_are_forgotten_before_they_are_too_many() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import trustme
-from serve import windows
+from serve import http_server
 
 from hpad.daemon import process
 from hpad.serve import limits
-from hpad.serve.limits import Seat, Seats
+from hpad.serve.limits import Admission, Connections
 from hpad.serve.server import Server
 from hpad.settings.shape import Serving
 from hpad.telemetry import Telemetry
@@ -91,7 +91,7 @@ def test_heads_that_never_end_keep_no_probe_out(loop: Any) -> None:
     """140 slow connections at 128 seats, of which each sends a byte now and then."""
 
     async def main() -> list[bytes]:
-        async with windows.opened(Serving()) as server, clients(server, 140) as slow:
+        async with http_server.opened(Serving()) as server, clients(server, 140) as slow:
             for client in slow:
                 client.send(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
             found = []
@@ -109,7 +109,7 @@ def test_heads_that_never_end_keep_no_probe_out(loop: Any) -> None:
 
 async def test_the_one_that_has_been_idle_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS", 2)
-    async with windows.opened(Serving()) as server, clients(server, 2) as (first, second):
+    async with http_server.opened(Serving()) as server, clients(server, 2) as (first, second):
         first.send(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await first.answer()).startswith(b"HTTP/1.1 200")  # from now on the second one has waited for longer
         async with clients(server, 1) as (third,):
@@ -122,7 +122,7 @@ async def test_the_one_that_has_been_idle_for_longest_makes_room(monkeypatch: py
 async def test_while_all_are_at_work_there_are_seats_for_probes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS", 2)
     telemetry = Stuck()
-    async with windows.opened(Serving(), telemetry=telemetry) as server, clients(server, 2) as busy:
+    async with http_server.opened(Serving(), telemetry=telemetry) as server, clients(server, 2) as busy:
         for client in busy:
             client.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(SOON):
@@ -154,7 +154,7 @@ async def test_who_does_not_finish_the_head_of_a_request_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, before: bytes, sent: bytes
 ) -> None:
     monkeypatch.setattr(limits.Connection, "head_patience", 0.3)
-    async with windows.opened(Serving()) as server, clients(server, 1) as (client,):
+    async with http_server.opened(Serving()) as server, clients(server, 1) as (client,):
         if before:
             client.send(before)
             assert (await client.answer()).startswith(b"HTTP/1.1 200")
@@ -166,7 +166,7 @@ async def test_who_does_not_finish_the_head_of_a_request_is_cut_off(
 
 async def test_bytes_that_trickle_in_win_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits.Connection, "head_patience", 0.5)
-    async with windows.opened(Serving()) as server, clients(server, 1) as (client,):
+    async with http_server.opened(Serving()) as server, clients(server, 1) as (client,):
         client.send(b"GET / HTTP/1.1\r\nX: ")
 
         async def trickle() -> None:
@@ -186,10 +186,10 @@ def test_a_head_has_ten_seconds() -> None:
 async def test_with_tls_the_seats_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS", 2)
     authority = trustme.CA()
-    certificate, key = windows.write_certificate(tmp_path, authority)
-    async with windows.opened(Serving(certificate=certificate, private_key=key)) as server:
+    certificate, key = http_server.write_certificate(tmp_path, authority)
+    async with http_server.opened(Serving(certificate=certificate, private_key=key)) as server:
         host, port = server.url.partition("://")[2].split(":")
-        tls = windows.client(authority)
+        tls = http_server.client(authority)
         made = [Client(*await asyncio.open_connection(host, int(port), ssl=tls)) for _ in range(5)]
         made[-1].send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert (await made[-1].ended()).startswith(b"HTTP/1.1 200")
@@ -198,7 +198,7 @@ async def test_with_tls_the_seats_are_the_same(tmp_path: Path, monkeypatch: pyte
             client.close()
 
 
-class Guest:
+class OpenConnection:
     def __init__(self, idle_since: float | None) -> None:
         self.idle_since = idle_since
         self.aborted = False
@@ -208,14 +208,19 @@ class Guest:
 
 
 def test_seats_are_bounded_whatever_comes() -> None:
-    seats = Seats(2, 1)
-    busy = [Guest(None) for _ in range(4)]
-    assert [seats.take(guest) for guest in busy] == [Seat.ANY, Seat.ANY, Seat.PROBES, Seat.NONE]
-    assert len(seats) == 3
+    connections = Connections(2, 1)
+    busy = [OpenConnection(None) for _ in range(4)]
+    assert [connections.take(connection) for connection in busy] == [
+        Admission.ANY,
+        Admission.ANY,
+        Admission.PROBES,
+        Admission.NONE,
+    ]
+    assert len(connections) == 3
     busy[0].idle_since, busy[2].idle_since = 5.0, 4.0
-    assert seats.take(Guest(1.0)) is Seat.PROBES  # in place of the third, which was idle for longer
-    assert [guest.aborted for guest in busy] == [False, False, True, False]
-    seats.leave(busy[2])
-    assert len(seats) == 3
-    seats.leave(busy[1])
-    assert len(seats) == 2
+    assert connections.take(OpenConnection(1.0)) is Admission.PROBES  # in place of the third, which was idle for longer
+    assert [connection.aborted for connection in busy] == [False, False, True, False]
+    connections.leave(busy[2])
+    assert len(connections) == 3
+    connections.leave(busy[1])
+    assert len(connections) == 2

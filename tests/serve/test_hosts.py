@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from serve import windows
+from serve import http_server
 
 from hpad.serve import server as hosts
 from hpad.serve.server import Server
@@ -37,7 +37,7 @@ async def status(server: Server, path: str, *named: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("named", FOREIGN)
 async def test_an_open_port_on_loopback_answers_to_no_foreign_name(named: str) -> None:
-    async with windows.opened(Serving(), unready=lambda: ["no secret"]) as server:
+    async with http_server.opened(Serving(), unready=lambda: ["no secret"]) as server:
         for path in PATHS:
             assert (await status(server, path, named))[0] == 421
         assert await status(server, "/readyz", named) == (503, "not ready\n")
@@ -49,24 +49,24 @@ async def test_an_open_port_on_loopback_answers_to_no_foreign_name(named: str) -
 
 @pytest.mark.parametrize("named", LOCAL)
 async def test_local_names_are_answered(named: str) -> None:
-    async with windows.opened(Serving(), unready=lambda: ["the lease"]) as server:
+    async with http_server.opened(Serving(), unready=lambda: ["the lease"]) as server:
         assert (await status(server, "/api/hpas", named))[0] == 200
         assert await status(server, "/readyz", named) == (503, "the lease\n")
 
 
 async def test_a_request_without_a_name_is_no_browsers() -> None:
-    async with windows.opened(Serving()) as server:
+    async with http_server.opened(Serving()) as server:
         assert (await status(server, "/api/hpas"))[0] == 200
 
 
 async def test_two_names_are_none() -> None:
-    async with windows.opened(Serving()) as server:
+    async with http_server.opened(Serving()) as server:
         assert (await status(server, "/api/hpas", "localhost", "evil.example"))[0] in (400, 421)
 
 
 async def test_a_guarded_port_asks_for_a_token_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("secret\n")
-    async with windows.opened(Serving(token_file=tmp_path / "tokens")) as server:
+    async with http_server.opened(Serving(token_file=tmp_path / "tokens")) as server:
         assert (await status(server, "/api/hpas", "hpad.example"))[0] == 401
 
 

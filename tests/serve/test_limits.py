@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from serve import windows
+from serve import http_server
 
 from hpad.api import hpa as hpas
 from hpad.daemon import process
@@ -45,14 +45,14 @@ async def said(server: Server, request: bytes) -> bytes:
 )
 async def test_what_is_too_long_is_refused(request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """And neither the answer nor the log repeats it."""
-    async with windows.opened(Serving()) as server:
+    async with http_server.opened(Serving()) as server:
         assert re.match(rb"HTTP/1\.[01] 400 [^\0]*\r\n\r\n400: Bad Request\n$", await said(server, request_))
-        assert (await windows.get(server.url + "/livez"))[0] == 200
+        assert (await http_server.get(server.url + "/livez"))[0] == 200
     assert caplog.text == ""
 
 
 async def test_other_methods_are_refused() -> None:
-    async with windows.opened(Serving()) as server:
+    async with http_server.opened(Serving()) as server:
         answer = await said(
             server, b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         )
@@ -61,7 +61,7 @@ async def test_other_methods_are_refused() -> None:
 
 
 async def test_answers_say_what_a_browser_may_do_with_them() -> None:
-    async with windows.opened(Serving()) as server:
+    async with http_server.opened(Serving()) as server:
         answer = await said(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     head, page = answer.split(b"\r\n\r\n", 1)
     assert b"Content-Security-Policy: default-src 'none'; style-src 'sha256-" in head
@@ -72,7 +72,7 @@ async def test_answers_say_what_a_browser_may_do_with_them() -> None:
     assert b"http://" not in page
 
 
-class Much(windows.NoHpas):
+class Much(http_server.NoHpas):
     """More HPAs than any buffer between two sockets holds, once they are JSON."""
 
     def values(self) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ def test_who_does_not_take_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(limits.Connection, "patience", 1.0)
 
     async def main() -> int:
-        async with windows.opened(Serving(), source=Much()) as server:
+        async with http_server.opened(Serving(), source=Much()) as server:
             host, port = server.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
             writer.write(b"GET /api/hpas HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -112,7 +112,7 @@ def test_who_does_not_take_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])
 def test_who_does_not_take_the_answer_keeps_nobody_from_stopping(loop: Any) -> None:
     async def main() -> None:
-        async with windows.opened(Serving(), source=Much()) as server:
+        async with http_server.opened(Serving(), source=Much()) as server:
             host, port = server.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
             writer.write(b"GET /api/hpas HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -125,7 +125,7 @@ def test_who_does_not_take_the_answer_keeps_nobody_from_stopping(loop: Any) -> N
 
 async def test_who_takes_the_answer_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits.Connection, "patience", 0.5)
-    async with windows.opened(Serving()) as server, aiohttp.ClientSession(trust_env=False) as session:
+    async with http_server.opened(Serving()) as server, aiohttp.ClientSession(trust_env=False) as session:
         for _ in range(3):
             async with session.get(server.url + "/metrics") as answer:
                 await answer.read()

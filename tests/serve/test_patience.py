@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 import trustme
-from serve import windows
+from serve import http_server
 
 from hpad.serve import limits, tls
 from hpad.serve.authentication import Reviewer
@@ -34,16 +34,16 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
-class Broken(windows.NoHpas):
+class Broken(http_server.NoHpas):
     def values(self) -> tuple[Any, ...]:
         raise RuntimeError("the password is hunter2")
 
 
 @pytest.mark.parametrize("path", ["/", "/api/hpas", "/api/hpas/shop/web"])
 async def test_a_bug_tells_nothing_to_who_asks(path: str) -> None:
-    async with windows.opened(Serving(), source=Broken()) as server:
+    async with http_server.opened(Serving(), source=Broken()) as server:
         with structlog.testing.capture_logs() as logged:
-            assert await windows.get(server.url + path) == (500, "500: Internal Server Error\n")
+            assert await http_server.get(server.url + path) == (500, "500: Internal Server Error\n")
     assert [(line["log_level"], line["path"]) for line in logged] == [("error", path)]
 
 
@@ -59,8 +59,8 @@ class Slow(Reviewer):
 
 async def test_an_answer_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REQUEST_SECONDS", 0.1)
-    async with windows.opened(Serving(review=True), reviewer=Slow()) as server, asyncio.timeout(SOON):
-        assert await windows.get(server.url + "/", token="x") == (503, "503: Service Unavailable\n")
+    async with http_server.opened(Serving(review=True), reviewer=Slow()) as server, asyncio.timeout(SOON):
+        assert await http_server.get(server.url + "/", token="x") == (503, "503: Service Unavailable\n")
 
 
 class Busy(Telemetry):
@@ -81,8 +81,8 @@ class Busy(Telemetry):
 
 async def test_so_many_requests_are_worked_on_at_a_time() -> None:
     telemetry = Busy()
-    async with windows.opened(Serving(), telemetry=telemetry) as server:
-        asked = [asyncio.create_task(windows.get(server.url + "/metrics")) for _ in range(limits.AT_WORK * 3)]
+    async with http_server.opened(Serving(), telemetry=telemetry) as server:
+        asked = [asyncio.create_task(http_server.get(server.url + "/metrics")) for _ in range(limits.AT_WORK * 3)]
         async with asyncio.timeout(SOON):
             while telemetry.inside < limits.AT_WORK:  # noqa: ASYNC110  # the state of the world
                 await asyncio.sleep(0.01)
@@ -95,15 +95,15 @@ async def test_so_many_requests_are_worked_on_at_a_time() -> None:
 
 async def test_who_does_not_shake_hands_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HANDSHAKE_SECONDS", 0.2)
-    certificate, key = windows.write_certificate(tmp_path, trustme.CA())
-    async with windows.opened(Serving(certificate=certificate, private_key=key)) as server:
+    certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
+    async with http_server.opened(Serving(certificate=certificate, private_key=key)) as server:
         reader, writer = await connected(server)
         assert await ended(reader) == b""
         writer.close()
 
 
 async def test_a_body_without_end_is_not_read() -> None:
-    async with windows.opened(Serving()) as server:
+    async with http_server.opened(Serving()) as server:
         reader, writer = await connected(server)
         writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         sent = 0
@@ -125,7 +125,7 @@ async def test_a_body_without_end_is_not_read() -> None:
 
 
 def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
-    certificate, key = windows.write_certificate(tmp_path, trustme.CA())
+    certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
     certificates = tls.Certificates(Serving(certificate=certificate, private_key=key))
     certificates.open()
     assert certificates.context.minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -1,4 +1,4 @@
-"""The windows over HTTP, asked as a browser, a probe and a scraper ask."""
+"""The HTTP server, requested as a browser, a probe and a scraper do."""
 
 import contextlib
 import socket
@@ -39,7 +39,7 @@ def hpa(name: str, **status: Any) -> HorizontalPodAutoscaler:
     )
 
 
-class Window:
+class Client:
     def __init__(self, session: aiohttp.ClientSession, url: str, reasons: list[str], store: InMemory) -> None:
         self.session, self.url, self.reasons, self.store = session, url, reasons, store
 
@@ -50,7 +50,7 @@ class Window:
 
 
 @pytest.fixture
-async def window() -> AsyncIterator[Window]:
+async def client() -> AsyncIterator[Client]:
     async with contextlib.AsyncExitStack() as stack:
         store, reasons = InMemory(), list[str]()
         server = Server(
@@ -64,13 +64,13 @@ async def window() -> AsyncIterator[Window]:
         await server.start()
         stack.push_async_callback(server.stop)
         session = await stack.enter_async_context(aiohttp.ClientSession(trust_env=False))
-        yield Window(session, server.url, reasons, store)
+        yield Client(session, server.url, reasons, store)
 
 
-async def test_hpas_as_json(window: Window) -> None:
+async def test_hpas_as_json(client: Client) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    window.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence="keep 2: all is well", error=None)))
-    status, kind, rows = await window.get("/api/hpas")
+    client.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence="keep 2: all is well", error=None)))
+    status, kind, rows = await client.get("/api/hpas")
     assert (status, kind) == (200, "application/json")
     api, web = rows
     assert (api["name"], web["name"]) == ("api", "web")
@@ -79,20 +79,20 @@ async def test_hpas_as_json(window: Window) -> None:
     assert (web["currentReplicas"], web["desiredReplicas"]) == (2, 3)
     assert web["lastDecision"] == {"time": "2026-01-02T03:04:05Z", "sentence": "keep 2: all is well", "error": None}
     assert api["lastDecision"] is None
-    assert (await window.get("/api/hpas/shop/web"))[2] == web
-    assert (await window.get("/api/hpas/shop/none"))[0] == 404
+    assert (await client.get("/api/hpas/shop/web"))[2] == web
+    assert (await client.get("/api/hpas/shop/none"))[0] == 404
 
 
-async def test_the_status_in_memory_wins(window: Window) -> None:
+async def test_the_status_in_memory_wins(client: Client) -> None:
     remembered = hpa("web", desiredReplicas=8).status
-    window.store.put(Key("shop", "web"), Memory(status=remembered))
-    assert (await window.get("/api/hpas/shop/web"))[2]["desiredReplicas"] == 8
+    client.store.put(Key("shop", "web"), Memory(status=remembered))
+    assert (await client.get("/api/hpas/shop/web"))[2]["desiredReplicas"] == 8
 
 
-async def test_the_page_escapes_everything(window: Window) -> None:
+async def test_the_page_escapes_everything(client: Client) -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    window.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence=NASTY, error=NASTY)))
-    status, kind, text = await window.get("/")
+    client.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence=NASTY, error=NASTY)))
+    status, kind, text = await client.get("/")
     assert (status, kind) == (200, "text/html")
     assert NASTY not in text
     assert "&lt;script&gt;" in text
@@ -126,16 +126,16 @@ async def test_rows_say_whether_it_is_a_dry_run() -> None:
     assert [row["dryRun"] for row in await rows_of(source, store)] == [False]
 
 
-async def test_probes(window: Window) -> None:
-    assert (await window.get("/livez"))[0] == 200
-    assert (await window.get("/readyz"))[::2] == (200, "ok\n")
-    window.reasons.append("waiting for the cluster")
-    assert (await window.get("/livez"))[0] == 200
-    assert (await window.get("/readyz"))[::2] == (503, "waiting for the cluster\n")
+async def test_probes(client: Client) -> None:
+    assert (await client.get("/livez"))[0] == 200
+    assert (await client.get("/readyz"))[::2] == (200, "ok\n")
+    client.reasons.append("waiting for the cluster")
+    assert (await client.get("/livez"))[0] == 200
+    assert (await client.get("/readyz"))[::2] == (503, "waiting for the cluster\n")
 
 
-async def test_metrics(window: Window) -> None:
-    status, _, text = await window.get("/metrics")
+async def test_metrics(client: Client) -> None:
+    status, _, text = await client.get("/metrics")
     assert status == 200
     assert "horizontal_pod_autoscaler_controller_reconciliations_total" in text
 

@@ -1,4 +1,4 @@
-"""A window with its files, and clients that look in."""
+"""An HTTP server of hpad on loopback with its files, and clients for it."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable
