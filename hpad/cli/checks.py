@@ -89,7 +89,7 @@ async def check_server(client: Client) -> list[Finding]:
     """One finding of level error if nothing else needs to be tried."""
     server = client.config.server
     try:
-        found = await access.greet(client)
+        found = await access.probe_version(client)
         now = client.clock.now()
         await client.request("GET", paths.HPAS.root)
     except errors.ApiError as error:
@@ -107,7 +107,7 @@ async def check_server(client: Client) -> list[Finding]:
 async def settled(client: Client, told: Settings) -> Settings:
     """The settings as they are with this server, whose version some defaults follow."""
     try:
-        return told.on_server(access.numbers((await access.greet(client)).version))
+        return told.on_server(access.numbers((await access.probe_version(client)).version))
     except errors.ApiError:
         return told
 

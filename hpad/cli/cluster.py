@@ -164,14 +164,14 @@ async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     """hpad at work on the cluster of a kubeconfig; raises Failure when it cannot start as told."""
     from hpad import settings
     from hpad.daemon import app, logs
-    from hpad.kube.auth import kubeconfig as config
+    from hpad.kube.auth.kubeconfig import load_cluster_config
     from hpad.recording import writer
     from hpad.serve import server
 
     named = os.environ.get("HPAD_CONFIG")
     told = settings.load(file or (Path(named) if named else None), os.environ, {})
     logs.configure(told.log_level, told.log_format)
-    daemon = app.App(told, cluster_config=await asyncio.to_thread(config.load, str(kubeconfig)))
+    daemon = app.App(told, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
     try:
         await daemon.start()
     except (server.ServeError, writer.RecordError) as error:

@@ -15,10 +15,9 @@ from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, counted
-from hpad.kube import codec, competitors, errors, paths, scale
-from hpad.kube import managed_fields as managed
+from hpad.kube import codec, competitors, errors, managed_fields, paths, scale
 from hpad.kube.client import Client
-from hpad.kube.competitors import Place
+from hpad.kube.competitors import TargetKey
 from hpad.settings import Settings
 from hpad.settings.shape import YIELD
 
@@ -123,9 +122,9 @@ class _Owned(msgspec.Struct):
 
 async def check_targets(client: Client, told: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
     """Findings on targets that several HPAs scale, and on clients that set replicas; `hpas` are those of hpad."""
-    ours: dict[Place, set[Key]] = defaultdict(set)
+    ours: dict[TargetKey, set[Key]] = defaultdict(set)
     for hpa in hpas:
-        ours[competitors.place(hpa.metadata.namespace, hpa.spec.scale_target_ref)].add(hpa.metadata.key)
+        ours[competitors.target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)].add(hpa.metadata.key)
     found = [_several(place, keys) for place, keys in sorted(ours.items()) if len(keys) > 1]
     try:
         others = await _others(client, told)
@@ -137,12 +136,12 @@ async def check_targets(client: Client, told: Settings, hpas: Iterable[Horizonta
     return found or [Finding("targets", OK, "nothing else is seen to scale the targets of hpad's HPAs")]
 
 
-def _several(place: Place, keys: set[Key]) -> Finding:
+def _several(place: TargetKey, keys: set[Key]) -> Finding:
     says = f"{_listed(keys)} scale the same target {_named(place)}: none of them acts (AmbiguousSelector)"
     return Finding("targets", ERROR, says, "leave one HPA for each target, with all its metrics")
 
 
-def _other(told: Settings, place: Place, ours: set[Key], others: set[Key]) -> Finding:
+def _other(told: Settings, place: TargetKey, ours: set[Key], others: set[Key]) -> Finding:
     of_files = "of the manifests" if told.manifests is not None else "of hpad's"
     says = f"{_listed(others)} of the API server and {_listed(ours)} {of_files} scale the same target {_named(place)}: "
     says += (
@@ -152,9 +151,9 @@ def _other(told: Settings, place: Place, ours: set[Key], others: set[Key]) -> Fi
     return Finding("targets", ERROR, says, do)
 
 
-async def _others(client: Client, told: Settings) -> dict[Place, set[Key]]:
+async def _others(client: Client, told: Settings) -> dict[TargetKey, set[Key]]:
     """The HPAs of the API server that hpad does not look after, by target; raises ApiError."""
-    found: dict[Place, set[Key]] = defaultdict(set)
+    found: dict[TargetKey, set[Key]] = defaultdict(set)
     if told.manifests is None and not told.hpa_selector:
         return found
     chosen = selector.parse(told.hpa_selector) if told.manifests is None else None
@@ -165,11 +164,11 @@ async def _others(client: Client, told: Settings) -> dict[Place, set[Key]]:
             except codec.UndecodableError:
                 continue
             if not is_ours:
-                found[scaler.place].add(scaler.key)
+                found[scaler.target_key].add(scaler.key)
     return found
 
 
-async def _writers(client: Client, ours: Iterable[Place]) -> list[Finding]:
+async def _writers(client: Client, ours: Iterable[TargetKey]) -> list[Finding]:
     """Clients that have set the replicas of these targets of late, in kinds that are watched."""
     by_kind = defaultdict(set)
     for place in ours:
@@ -187,13 +186,13 @@ async def _writers(client: Client, ours: Iterable[Place]) -> list[Finding]:
     return found
 
 
-def _written(item: msgspec.Raw, resource: paths.Resource, places: set[Place], now: datetime) -> list[Finding]:
+def _written(item: msgspec.Raw, resource: paths.Resource, places: set[TargetKey], now: datetime) -> list[Finding]:
     try:
         meta = msgspec.json.decode(item, type=_Owned).metadata
     except msgspec.MsgspecError:
         return []
-    place = Place(meta.namespace, resource.group, resource.kind.lower(), meta.name)
-    owner = managed.owner_of_replicas(meta.managed_fields)
+    place = TargetKey(meta.namespace, resource.group, resource.kind.lower(), meta.name)
+    owner = managed_fields.owner_of_replicas(meta.managed_fields)
     if place not in places or owner is None or not _is_rival(owner, now):
         return []
     says = f"{owner.manager} has set the replicas of {_named(place)} at {owner.time}, through its scale"
@@ -201,8 +200,8 @@ def _written(item: msgspec.Raw, resource: paths.Resource, places: set[Place], no
     return [Finding("targets", WARNING, says, do)]
 
 
-def _is_rival(owner: managed.Entry, now: datetime) -> bool:
-    if owner.manager == managed.OURS or owner.subresource != managed.SCALE:
+def _is_rival(owner: managed_fields.Entry, now: datetime) -> bool:
+    if owner.manager == managed_fields.OURS or owner.subresource != managed_fields.SCALE:
         return False
     try:
         return now - msgspec.convert(owner.time, datetime) < _TARGET_RECENT
@@ -233,6 +232,6 @@ def _listed(keys: Iterable[Key]) -> str:
     return f"HPA{'' if len(names) == 1 else 's'} {', '.join(names[:_NAMED])}{more}"
 
 
-def _named(place: Place) -> str:
+def _named(place: TargetKey) -> str:
     kind = next((kind.resource.kind for kind in scale.WATCHED if kind.resource.kind.lower() == place.kind), place.kind)
     return f"{kind}/{place.name} in {place.namespace}"

@@ -63,7 +63,7 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
         return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
     found = await checks.built(told, clock.SystemClock())
     try:
-        where = await asyncio.to_thread(kubeconfig.load, told.kubeconfig, told.context)
+        where = await asyncio.to_thread(kubeconfig.load_cluster_config, told.kubeconfig, told.context)
     except kubeconfig.ConfigError as error:
         found += await checks.check_store(told, None)
         return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]

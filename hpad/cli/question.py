@@ -190,7 +190,7 @@ class Cluster:
     async def __aenter__(self) -> plugins.Contexts:
         """Raises Failure where a kubeconfig was named and cannot be used; without any, adapters get no API server."""
         try:
-            found = await asyncio.to_thread(kubeconfig.load, self._kubeconfig, self._context)
+            found = await asyncio.to_thread(kubeconfig.load_cluster_config, self._kubeconfig, self._context)
             self._connection = client.Client(found, self._clock)
         except kubeconfig.ConfigError as error:
             if self._kubeconfig is not None or self._context is not None:

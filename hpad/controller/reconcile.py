@@ -442,7 +442,7 @@ class Reconciler:
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: conditions.Event) -> None:
         if not self._options.dry_run:
-            self._world.recorder.record(hpa, event)
+            self._world.event_recorder.record(hpa, event)
 
     def _report_zero(self, view: View) -> None:
         """Log once that an HPA asks for what the feature gate HPAScaleToZero does not allow."""

@@ -18,7 +18,8 @@ from hpad.election import coordinator, shards
 from hpad.election import leader as leader_module
 from hpad.kube import access, cluster, watch
 from hpad.kube.auth import credentials
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.serve import authentication, page, server
 from hpad.settings import Settings
 from hpad.store import memory, persistent
@@ -51,9 +52,9 @@ _FIRST_WORD, _NEXT_WORD = 5.0, 30.0
 class App:
     """The daemon as an object: `async with App(settings)` inside any event loop, or `run` until an event is set.
 
-    `cluster_config` says which API server; without it the settings' kubeconfig does, read at the start; `pace` how
-    patient its watches are. `hpas`, `cluster`, `server`, `controller` and, where there may be several hpads,
-    `agreement` are there once started.
+    `cluster_config` says which API server; without it the settings' kubeconfig does, read at the start.
+    `reflector_options` are the timeouts and backoffs of lists and watches. After the start
+    `hpas`, `cluster`, `server`, `controller` and, where there may be several hpads, `agreement` are set.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class App:
         settings: Settings,
         *,
         clock: Clock | None = None,
-        cluster_config: config.ClusterConfig | None = None,
-        pace: watch.Pace | None = None,
+        cluster_config: ClusterConfig | None = None,
+        reflector_options: watch.ReflectorOptions | None = None,
     ) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
@@ -75,9 +76,9 @@ class App:
         self.agreement: coordinator.Agreement | None = None
         self._made: assembly.Assembly
         self._version: tuple[int, int] | None = None
-        self._versions: access.Follower
+        self._versions: access.VersionFollower
         self._cluster_config = cluster_config
-        self._pace = pace
+        self._reflector_options = reflector_options
         self._controller_started = asyncio.Event()
         self._components = lifecycle.Components(self.clock)
         self._log = structlog.get_logger("hpad.daemon.app")
@@ -109,7 +110,7 @@ class App:
         self._log.info("hpad starts", version=__version__, dry_run=self.settings.dry_run)
         if self._cluster_config is None:
             kubeconfig, context = self.settings.kubeconfig, self.settings.context
-            self._cluster_config = await credentials.aside(functools.partial(config.load, kubeconfig, context))
+            self._cluster_config = await credentials.aside(functools.partial(load_cluster_config, kubeconfig, context))
         try:
             self._made = self._assemble(self._cluster_config)
             await self._components.start(self._order(self._made))
@@ -221,11 +222,11 @@ class App:
             found += [str(problem) for problems in files.errors.values() for problem in problems]
         return [text.encode("utf-8", "backslashreplace").decode() for text in found]  # names of files are any bytes
 
-    def _assemble(self, cluster_config: config.ClusterConfig) -> assembly.Assembly:
-        made = assembly.Assembly(self.settings, cluster_config, self.clock, self.telemetry, self._pace)
+    def _assemble(self, cluster_config: ClusterConfig) -> assembly.Assembly:
+        made = assembly.Assembly(self.settings, cluster_config, self.clock, self.telemetry, self._reflector_options)
         self.hpas, self.cluster, self.controller = made.hpas, made.cluster, made.controller
         self.store, self.agreement = made.store, made.agreement
-        self._versions = access.Follower(made.api, self._take_version)
+        self._versions = access.VersionFollower(made.api, self._take_version)
         return made
 
     def _take_version(self, version: tuple[int, int]) -> None:
@@ -370,7 +371,7 @@ class App:
     async def _flush_events(self) -> None:
         try:
             async with asyncio.timeout(_FLUSH_SECONDS):
-                await self.cluster.recorder.flush()
+                await self.cluster.event_recorder.flush()
         except TimeoutError:
             self._log.warning("some events were not written")
 

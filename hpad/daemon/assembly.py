@@ -85,7 +85,7 @@ class Assembly:
         cluster_config: kubeconfig.ClusterConfig,
         clock: Clock,
         telemetry: Telemetry,
-        pace: watch.Pace | None,
+        reflector_options: watch.ReflectorOptions | None,
     ) -> None:
         self._settings = settings
         self._cluster_config = cluster_config
@@ -93,7 +93,7 @@ class Assembly:
         self._telemetry = telemetry
         self._identity = lease.identity() if settings.election.enabled else ""
         self.api = self._build_api()
-        self.cluster = self._build_cluster(pace)
+        self.cluster = self._build_cluster(reflector_options)
         self.folder = self._build_folder()
         self.hpas: HpaSource = self.cluster.hpas if self.folder is None else self.folder
         self.metrics = manager.Sources(self.gatherer(settings), clock)
@@ -137,7 +137,7 @@ class Assembly:
             limiter=limiter.of(settings.kube_api_qps, settings.kube_api_burst, self._clock),
         )
 
-    def _build_cluster(self, pace: watch.Pace | None) -> cluster.Cluster:
+    def _build_cluster(self, reflector_options: watch.ReflectorOptions | None) -> cluster.Cluster:
         settings = self._settings
         return cluster.Cluster(
             self.api,
@@ -148,7 +148,7 @@ class Assembly:
             alone=not settings.election.enabled,
             watch_others=settings.manifests is not None or bool(settings.hpa_selector),
             component=settings.event_component,
-            pace=pace,
+            reflector_options=reflector_options,
             max_staleness=settings.max_staleness.total_seconds(),
             bug=self._telemetry.bug,
         )
@@ -158,7 +158,7 @@ class Assembly:
             return None
         to_zero = self._settings.tunables.gates.HPAScaleToZero
         made = folder.Folder(self._settings.manifests, self._clock, scale_to_zero=to_zero)
-        made.subscribe(self.cluster.let_go)
+        made.subscribe(self.cluster.hpa_changed)
         return made
 
     def _build_agreement(self) -> coordinator.Agreement | None:

@@ -41,7 +41,7 @@ class Agreement:
         self._api = api
         self._election = election
         self._clock = clock
-        self._events = events.Recorder(api, component=election.name)
+        self._events = events.EventRecorder(api, component=election.name)
         self._log = structlog.get_logger("hpad.election")
         self.owner: leader.Leader | shards.Shards
         if election.shards:

@@ -25,7 +25,7 @@ from hpad.clock import Moment
 from hpad.engine.conditions import NORMAL, Event
 from hpad.kube import errors, events, paths
 from hpad.kube.client import Client
-from hpad.kube.events import Recorder
+from hpad.kube.events import EventRecorder
 from hpad.settings.shape import Election
 
 LEASES = paths.Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -131,12 +131,12 @@ class Requests:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no Lease: {error}") from error
 
 
-def announce(recorder: Recorder | None, lease: Object | None, message: str) -> None:
+def announce(recorder: EventRecorder | None, lease: Object | None, message: str) -> None:
     """An event on a Lease, as client-go's electors make them; best effort."""
     if recorder is None or lease is None:
         return
     meta = lease["metadata"]
-    about = events.About(
+    about = events.ObjectReference(
         LEASES.kind,
         str(meta.get("namespace", "")),
         str(meta.get("name", "")),
@@ -144,7 +144,7 @@ def announce(recorder: Recorder | None, lease: Object | None, message: str) -> N
         API_VERSION,
         str(meta.get("resourceVersion", "")),
     )
-    recorder.note(about, Event(NORMAL, "LeaderElection", message))
+    recorder.record_for(about, Event(NORMAL, "LeaderElection", message))
 
 
 class Elector:
@@ -155,7 +155,9 @@ class Elector:
     needed a reading. Several may share an identity (and then hold the Lease together).
     """
 
-    def __init__(self, client: Client, election: Election, *, identity: str, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, client: Client, election: Election, *, identity: str, recorder: EventRecorder | None = None
+    ) -> None:
         self.key = Key(election.namespace, election.name)
         self.identity = identity
         self.slow = 0

@@ -28,7 +28,7 @@ from hpad.election import lease
 from hpad.election.lease import Object
 from hpad.kube import errors
 from hpad.kube.client import Client
-from hpad.kube.events import Recorder
+from hpad.kube.events import EventRecorder
 from hpad.settings.shape import Election
 
 LABEL: Final = "hpad.io/member-of"
@@ -74,7 +74,9 @@ class Members:
     `strangers`: whether another member's Lease has ever been seen, be it one that was given up.
     """
 
-    def __init__(self, client: Client, election: Election, *, identity: str, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, client: Client, election: Election, *, identity: str, recorder: EventRecorder | None = None
+    ) -> None:
         self.name = f"{election.name}-{hashlib.blake2b(identity.encode(), digest_size=5).hexdigest()}"
         self.identity = identity
         self.strangers = False

@@ -21,7 +21,7 @@ _NOT_KUBERNETES = "NotKubernetes"
 _RETRY_SECONDS, _REFRESH_SECONDS = 2.0, 600.0
 
 
-class Greeting(NamedTuple):
+class VersionProbe(NamedTuple):
     """`version` as in "v1.36.0"; `date` has whole seconds, and is None where the server (or a proxy) gave none."""
 
     version: str
@@ -32,7 +32,7 @@ class _Version(msgspec.Struct, rename="camel"):
     git_version: str
 
 
-async def greet(client: Client) -> Greeting:
+async def probe_version(client: Client) -> VersionProbe:
     """Raises ApiError."""
     headers = {"Accept": "application/json", **await client.config.identity.headers(client.clock)}
     limits = aiohttp.ClientTimeout(total=_SECONDS)
@@ -42,7 +42,7 @@ async def greet(client: Client) -> Greeting:
         version = msgspec.json.decode(body, type=_Version).git_version
     except msgspec.MsgspecError:
         raise errors.ApiError(0, _NOT_KUBERNETES, f"{client.config.server} is no Kubernetes API server") from None
-    return Greeting(version, _moment(date))
+    return VersionProbe(version, _moment(date))
 
 
 def numbers(version: str) -> tuple[int, int] | None:
@@ -58,7 +58,7 @@ def _moment(text: str | None) -> datetime | None:
         return None
 
 
-class Follower:
+class VersionFollower:
     """Follows the version of the API server, which may be upgraded while hpad runs.
 
     `known` is set once the server has been asked; one that answers but does not tell its version counts as asked.
@@ -83,7 +83,7 @@ class Follower:
     async def _ask(self) -> bool:
         """Whether the server answered."""
         try:
-            version = numbers((await greet(self._client)).version)
+            version = numbers((await probe_version(self._client)).version)
         except errors.ApiError as error:
             return error.status != 0 or error.reason == _NOT_KUBERNETES
         if version is not None and version > self._highest:

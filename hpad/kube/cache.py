@@ -13,15 +13,14 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, enc_hook
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.selector import Operator, Requirement, Selector
 from hpad.kube import codec, paths
 from hpad.kube.client import Client
-from hpad.kube.reflector import Feed, Kind, later
-from hpad.kube.watch import Pace
+from hpad.kube.reflector import Kind, Reflector, later
+from hpad.kube.watch import ReflectorOptions
 
 __all__ = ["Cache", "Callback", "Kind"]
 
@@ -46,7 +45,7 @@ class Cache(Generic[T]):
         *,
         namespaces: Sequence[str] = (),
         params: Mapping[str, str] | None = None,
-        pace: Pace | None = None,
+        reflector_options: ReflectorOptions | None = None,
         bug: Callable[[], None] | None = None,
     ) -> None:
         self.kind = kind
@@ -58,7 +57,10 @@ class Cache(Generic[T]):
         self._bug = bug
         self._callbacks: list[Callback[T]] = []
         self._offered: set[Key] = set()
-        self._feeds = [Feed(self, kind, client, each, params or {}, pace or Pace()) for each in namespaces or ("",)]
+        self._reflectors = [
+            Reflector(self, kind, client, each, params or {}, reflector_options or ReflectorOptions())
+            for each in namespaces or ("",)
+        ]
 
     def get(self, key: Key) -> T | None:
         return self._values.get(key)
@@ -72,7 +74,7 @@ class Cache(Generic[T]):
 
     def covers(self, namespace: str) -> bool:
         """Whether the objects of that namespace are all here."""
-        return self.synced.is_set() and bool(self._feeds_of(namespace))
+        return self.synced.is_set() and bool(self._reflectors_of(namespace))
 
     def subscribe(self, callback: Callback[T]) -> None:
         """Call back at every change from now on.
@@ -86,7 +88,7 @@ class Cache(Generic[T]):
         """Seconds (of the monotonic clock) since the cache was last heard of: what it knows of one namespace, or (of
         all, "") its least lively part.
         """
-        return max(now - feed.heard for feed in self._feeds_of(namespace) or self._feeds)
+        return max(now - reflector.heard for reflector in self._reflectors_of(namespace) or self._reflectors)
 
     def offer(self, key: Key, value: T) -> None:
         """Take in an object that was read or written past the watch, where it is newer than the one held."""
@@ -97,8 +99,8 @@ class Cache(Generic[T]):
     async def run(self) -> None:
         """Keep up, for ever; failures are waited out."""
         async with asyncio.TaskGroup() as group:
-            for feed in self._feeds:
-                group.create_task(feed.run(), name=f"{self.kind.resource} {feed.namespace}".strip())
+            for reflector in self._reflectors:
+                group.create_task(reflector.run(), name=f"{self.kind.resource} {reflector.namespace}".strip())
 
     def listing(self, namespace: str) -> None:
         """A list begins: what was offered until now, it is sure to know."""
@@ -126,19 +128,19 @@ class Cache(Generic[T]):
             self._tell(key, old, None)
 
     def settled(self) -> None:
-        """One feed has all it needs: the cache is synced when every feed has."""
-        if all(feed.synced for feed in self._feeds):
+        """One reflector has all it needs: the cache is synced when every reflector has."""
+        if all(reflector.synced for reflector in self._reflectors):
             self.synced.set()
             self.refused.clear()
-        if not any(feed.failing for feed in self._feeds):
+        if not any(reflector.failing for reflector in self._reflectors):
             self.trouble = None
 
     def keys(self, namespace: str) -> list[Key]:
         """The keys held of one namespace, or ("") of all."""
         return [key for key in self._values if not namespace or key.namespace == namespace]
 
-    def _feeds_of(self, namespace: str) -> list[Feed[T]]:
-        return [feed for feed in self._feeds if feed.namespace in {"", namespace}]
+    def _reflectors_of(self, namespace: str) -> list[Reflector[T]]:
+        return [reflector for reflector in self._reflectors if reflector.namespace in {"", namespace}]
 
     def _as_new(self, held: T, value: T, version: str, trusted: bool) -> bool:
         if self.kind.version is None:
@@ -169,7 +171,7 @@ class Cache(Generic[T]):
         """Follow a change in what is part of the cache itself. Whatever is raised here ends the cache: it would lie."""
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=hpas.enc_hook)
+_ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 class HpaCache(Cache[HorizontalPodAutoscaler]):
@@ -261,9 +263,9 @@ class PodCache(Cache[Pod]):
         *,
         namespaces: Sequence[str] = (),
         params: Mapping[str, str] | None = None,
-        pace: Pace | None = None,
+        reflector_options: ReflectorOptions | None = None,
     ) -> None:
-        super().__init__(client, POD, namespaces=namespaces, params=params, pace=pace)
+        super().__init__(client, POD, namespaces=namespaces, params=params, reflector_options=reflector_options)
         self._labels = Index()
 
     def put(self, key: Key, value: Pod, version: str, *, listed: bool = False) -> None:

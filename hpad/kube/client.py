@@ -211,7 +211,7 @@ class Client:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One attempt, up to an answer with a 2xx status; its code is counted."""
         if self._limiter is not None:
-            await self._limiter.turn()
+            await self._limiter.acquire()
         config = self.config
         began, code = self.clock.monotonic(), "<error>"
         try:

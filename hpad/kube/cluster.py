@@ -17,8 +17,8 @@ from hpad.kube import errors, events, managed_fields, paths, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, HpaCache, Kind, PodCache
 from hpad.kube.client import Client
-from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, place
-from hpad.kube.watch import Pace
+from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
+from hpad.kube.watch import ReflectorOptions
 
 
 def _version(hpa: HorizontalPodAutoscaler) -> str:
@@ -74,27 +74,33 @@ class Cluster:
         watch_others: bool = False,
         alone: bool = True,
         component: str = events.COMPONENT,
-        pace: Pace | None = None,
+        reflector_options: ReflectorOptions | None = None,
         max_staleness: float = math.inf,
         bug: Callable[[], None] | None = None,
     ) -> None:
         self.client = client
         self.clock = clock
         self.api = Api(client)
-        self.recorder = events.Recorder(client, component=component)
+        self.event_recorder = events.EventRecorder(client, component=component)
         chosen = {"labelSelector": hpa_selector} if hpa_selector else {}
         self._others = (
-            self._other_hpas(namespaces, hpa_selector if watch_hpas else None, pace) if watch_others else None
+            self._other_hpas(namespaces, hpa_selector if watch_hpas else None, reflector_options)
+            if watch_others
+            else None
         )
         self._competitors = Competitors(clock, self._others, alone=alone)
         self._statuses = statuses = hpa_status.Statuses(client, self._competitors.status_written)
         kind = Kind(paths.HPAS, statuses.decode, _version, absent=ABSENT)
-        self.hpas = HpaCache(client, kind, namespaces=namespaces, params=chosen, pace=pace, bug=bug)
+        self.hpas = HpaCache(
+            client, kind, namespaces=namespaces, params=chosen, reflector_options=reflector_options, bug=bug
+        )
         self.hpas.subscribe(statuses.changed)
-        self.hpas.subscribe(self.let_go)
-        self.pods = PodCache(client, namespaces=namespaces, pace=pace)
+        self.hpas.subscribe(self.hpa_changed)
+        self.pods = PodCache(client, namespaces=namespaces, reflector_options=reflector_options)
         self.targets = {
-            (kind.resource.group, kind.resource.kind): Cache(client, kind, namespaces=namespaces, pace=pace)
+            (kind.resource.group, kind.resource.kind): Cache(
+                client, kind, namespaces=namespaces, reflector_options=reflector_options
+            )
             for kind in scale.WATCHED
         }
         self._competitors.watch(self.targets)
@@ -117,7 +123,7 @@ class Cluster:
         async with asyncio.TaskGroup() as group:
             for cache in self._running:
                 group.create_task(cache.run())
-            group.create_task(self.recorder.run(), name="events")
+            group.create_task(self.event_recorder.run(), name="events")
             self._group = group
 
     def follow(self, references: Iterable[CrossVersionObjectReference]) -> None:
@@ -175,7 +181,7 @@ class Cluster:
         self.follow((ref,))
         self._require_fresh(namespace)
         scale = await self._scales.read(namespace, ref)
-        self._competitors.seen(place(namespace, ref), scale)
+        self._competitors.seen(target_key(namespace, ref), scale)
         return scale
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
@@ -189,7 +195,7 @@ class Cluster:
 
     async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
         """Write the scale, in one attempt; raises errors.ApiError."""
-        where = place(namespace, ref)
+        where = target_key(namespace, ref)
         self._competitors.writing(where)
         written = await self._scales.write(namespace, ref, scale)
         self._competitors.written(where, written)
@@ -204,18 +210,20 @@ class Cluster:
             self.hpas.offer(written.metadata.key, written)
         return written
 
-    def let_go(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+    def hpa_changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         """Forget what is known of an HPA that is gone, or of its former target; to be told of HPAs from elsewhere."""
         if old is None:
             return
         gone = new is None or new.metadata.uid != old.metadata.uid
         if gone:
-            self.recorder.forget(old)
+            self.event_recorder.forget(old)
         if gone or (new is not None and new.spec.scale_target_ref != old.spec.scale_target_ref):
             self._competitors.forget(old)
 
-    def _other_hpas(self, namespaces: Sequence[str], ours: str | None, pace: Pace | None) -> OtherHpas:
-        return OtherHpas(self.client, namespaces=namespaces, hpa_selector=ours, pace=pace)
+    def _other_hpas(
+        self, namespaces: Sequence[str], ours: str | None, reflector_options: ReflectorOptions | None
+    ) -> OtherHpas:
+        return OtherHpas(self.client, namespaces=namespaces, hpa_selector=ours, reflector_options=reflector_options)
 
     @property
     def _dispensable(self) -> list[Cache[Any]]:

@@ -10,15 +10,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from hpad.api import hpa as hpas
 from hpad.api import pod as pods
 from hpad.api import quantity
 from hpad.api import selector as selector_module
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, dec_hook
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
-from hpad.kube import errors
-from hpad.kube import managed_fields as managed
+from hpad.kube import errors, managed_fields
 
 T = TypeVar("T")
 _EMPTY = msgspec.Raw(b"{}")
@@ -81,7 +79,7 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return Key(self.namespace, self.name)
 
 
-class Record(NamedTuple, Generic[T]):
+class DecodedObject(NamedTuple, Generic[T]):
     """An object as a cache keeps it. `version` is its resourceVersion, which not every noun carries."""
 
     key: Key
@@ -89,7 +87,7 @@ class Record(NamedTuple, Generic[T]):
     value: T
 
 
-Decode = Callable[[bytes | msgspec.Raw], Record[T]]
+Decode = Callable[[bytes | msgspec.Raw], DecodedObject[T]]
 """Bytes of one object -> record; raises UndecodableError."""
 
 
@@ -154,7 +152,7 @@ _HEADED = msgspec.json.Decoder(_Headed)
 _PAGE = msgspec.json.Decoder(Page)
 _POD = msgspec.json.Decoder(_Pod)
 _TARGET = msgspec.json.Decoder(_Target)
-_HPA = msgspec.json.Decoder(HorizontalPodAutoscaler, dec_hook=hpas.dec_hook)
+_HPA = msgspec.json.Decoder(HorizontalPodAutoscaler, dec_hook=dec_hook)
 _TEXTS = msgspec.json.Decoder(dict[str, str] | None)
 _AMOUNTS = msgspec.json.Decoder(dict[str, str | int | float] | None)
 _SELECTOR = msgspec.json.Decoder(selector_module.LabelSelector | None)
@@ -179,16 +177,16 @@ def meta(raw: bytes | msgspec.Raw) -> Meta:
         raise UndecodableError(str(error)) from error
 
 
-def hpa(raw: bytes | msgspec.Raw) -> Record[HorizontalPodAutoscaler]:
+def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
     """An autoscaling/v2 HPA; raises UndecodableError."""
     try:
         value = _HPA.decode(raw)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
-    return Record(value.metadata.key, value.metadata.resource_version, value)
+    return DecodedObject(value.metadata.key, value.metadata.resource_version, value)
 
 
-def pod(raw: bytes | msgspec.Raw) -> Record[Pod]:
+def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:
     """A pod, compact: some 500 bytes each where pods share labels (see `pods.PodCache`) and requests.
 
     Raises UndecodableError.
@@ -198,15 +196,15 @@ def pod(raw: bytes | msgspec.Raw) -> Record[Pod]:
         value = _compact(wire)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
-    return Record(Key(value.namespace, value.name), wire.metadata.resource_version, value)
+    return DecodedObject(Key(value.namespace, value.name), wire.metadata.resource_version, value)
 
 
-def target(raw: bytes | msgspec.Raw) -> Record[Target]:
+def target(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
     """A Deployment, ReplicaSet or StatefulSet; raises UndecodableError."""
     return _target(raw, _selector_text)
 
 
-def replication_controller(raw: bytes | msgspec.Raw) -> Record[Target]:
+def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
     """A ReplicationController, whose selector is a plain map of labels; raises UndecodableError."""
     return _target(raw, _map_text)
 
@@ -246,14 +244,14 @@ def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
     )
 
 
-def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> Record[Target]:
+def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedObject[Target]:
     try:
         wire = _TARGET.decode(raw)
         selected = text(bytes(wire.spec.selector))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UndecodableError(str(error)) from error
     head, replicas = wire.metadata, wire.spec.replicas
-    owner = managed.owner_of_replicas(head.managed_fields)
+    owner = managed_fields.owner_of_replicas(head.managed_fields)
     value = Target(
         name=head.name,
         namespace=_interned(head.namespace),
@@ -265,7 +263,7 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> Record[Ta
         selector=selected,
         owner=_interned(owner.manager) if owner is not None else "",
     )
-    return Record(value.key, head.resource_version, value)
+    return DecodedObject(value.key, head.resource_version, value)
 
 
 @functools.lru_cache(maxsize=_SHARED)

@@ -16,14 +16,14 @@ from hpad.kube import codec, managed_fields, paths, scale
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
 from hpad.kube.codec import Target
-from hpad.kube.watch import Pace
+from hpad.kube.watch import ReflectorOptions
 
 RECENT: Final = 300.0
 """Seconds for which a write of another client counts: two controllers that disagree write far more often."""
 UNKNOWN: Final = "HPAs of the API server that scale the same targets cannot be seen"
 
 
-class Place(NamedTuple):
+class TargetKey(NamedTuple):
     """A target, in whatever version of its API and spelling of its kind."""
 
     namespace: str
@@ -32,18 +32,18 @@ class Place(NamedTuple):
     name: str
 
 
-class Scaler(msgspec.Struct, frozen=True, gc=False):
+class OtherHpa(msgspec.Struct, frozen=True, gc=False):
     """An HPA that is not hpad's, narrowed to what it scales; `version` is its resourceVersion."""
 
     key: Key
-    place: Place
+    target_key: TargetKey
     version: str
 
 
-def place(namespace: str, ref: CrossVersionObjectReference) -> Place:
+def target_key(namespace: str, ref: CrossVersionObjectReference) -> TargetKey:
     """Where a reference points to."""
     group, kind = scale.watched(ref)
-    return Place(namespace, group, kind.lower(), ref.name)
+    return TargetKey(namespace, group, kind.lower(), ref.name)
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -58,7 +58,7 @@ class _Hpa(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 _HPA: Final = msgspec.json.Decoder(_Hpa)
 
 
-def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[Scaler, bool]:
+def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[OtherHpa, bool]:
     """An HPA, and whether it is one of hpad's, which those are that `ours` selects; raises codec.UndecodableError."""
     try:
         wire = _HPA.decode(raw)
@@ -67,7 +67,7 @@ def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[Scaler, boo
         raise codec.UndecodableError(str(error)) from error
     head = wire.metadata
     key = Key(head.namespace, head.name)
-    found = Scaler(key, place(head.namespace, wire.spec.scale_target_ref), head.resource_version)
+    found = OtherHpa(key, target_key(head.namespace, wire.spec.scale_target_ref), head.resource_version)
     return found, ours is not None and ours.matches(labels)
 
 
@@ -78,30 +78,35 @@ class OtherHpas:
     """
 
     def __init__(
-        self, client: Client, *, namespaces: Sequence[str], hpa_selector: str | None, pace: Pace | None
+        self,
+        client: Client,
+        *,
+        namespaces: Sequence[str],
+        hpa_selector: str | None,
+        reflector_options: ReflectorOptions | None,
     ) -> None:
         self._ours = None if hpa_selector is None else selector.parse(hpa_selector)
-        self._by_place: dict[Place, set[Key]] = {}
+        self._by_place: dict[TargetKey, set[Key]] = {}
         kind = Kind(paths.HPAS, self._decode, lambda scaler: scaler.version)
-        self.cache: Cache[Scaler] = Cache(client, kind, namespaces=namespaces, pace=pace)
+        self.cache: Cache[OtherHpa] = Cache(client, kind, namespaces=namespaces, reflector_options=reflector_options)
         self.cache.subscribe(self._changed)
 
-    def of(self, where: Place) -> list[Key]:
+    def of(self, where: TargetKey) -> list[Key]:
         """The HPAs that scale this target, in the order of their names."""
         return sorted(self._by_place.get(where, ()))
 
-    def _decode(self, raw: bytes | msgspec.Raw) -> codec.Record[Scaler]:
+    def _decode(self, raw: bytes | msgspec.Raw) -> codec.DecodedObject[OtherHpa]:
         scaler, ours = decode(raw, self._ours)
-        nowhere = msgspec.structs.replace(scaler, place=Place("", "", "", ""))
-        return codec.Record(scaler.key, scaler.version, nowhere if ours else scaler)
+        nowhere = msgspec.structs.replace(scaler, target_key=TargetKey("", "", "", ""))
+        return codec.DecodedObject(scaler.key, scaler.version, nowhere if ours else scaler)
 
-    def _changed(self, key: Key, old: Scaler | None, new: Scaler | None) -> None:
+    def _changed(self, key: Key, old: OtherHpa | None, new: OtherHpa | None) -> None:
         if old is not None:
-            self._by_place[old.place].discard(key)
-            if not self._by_place[old.place]:
-                del self._by_place[old.place]
+            self._by_place[old.target_key].discard(key)
+            if not self._by_place[old.target_key]:
+                del self._by_place[old.target_key]
         if new is not None:
-            self._by_place.setdefault(new.place, set()).add(key)
+            self._by_place.setdefault(new.target_key, set()).add(key)
 
 
 class Competitors:
@@ -114,13 +119,13 @@ class Competitors:
         self._clock = clock
         self._others = others
         self._alone = alone
-        self._written: dict[Place, tuple[object, int]] = {}
-        self._scaled: dict[Place, tuple[str, float]] = {}
+        self._written: dict[TargetKey, tuple[object, int]] = {}
+        self._scaled: dict[TargetKey, tuple[str, float]] = {}
         self._reported: dict[Key, tuple[str, float]] = {}
 
     def of(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         """Those that write the target or the status of an HPA, besides hpad."""
-        where = place(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        where = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         found = [] if self._others is None else [Competitor(HPA, str(key)) for key in self._others.of(where)]
         writes = ((SCALE, self._scaled.get(where)), (STATUS, self._reported.get(hpa.metadata.key)))
         for what, written in writes:
@@ -133,16 +138,16 @@ class Competitors:
         for (group, kind), cache in targets.items():
             cache.subscribe(functools.partial(self._target, (group, kind.lower())))
 
-    def writing(self, where: Place) -> None:
+    def writing(self, where: TargetKey) -> None:
         """hpad is about to set the replicas of this target; whether it will have done so is not known yet."""
         self._written.pop(where, None)
 
-    def written(self, where: Place, scale: Scale) -> None:
+    def written(self, where: TargetKey, scale: Scale) -> None:
         """hpad has set the replicas of this target; `scale` is what the server made of it."""
         if self._alone:
             self._written[where] = (scale.metadata.get("uid"), scale.spec.replicas)
 
-    def seen(self, where: Place, scale: Scale) -> None:
+    def seen(self, where: TargetKey, scale: Scale) -> None:
         """The target is set to this count: where hpad had set another, another client has changed it.
 
         That tells of targets that are not watched, and of another hpad, which has the same name in managedFields.
@@ -161,13 +166,13 @@ class Competitors:
 
     def forget(self, hpa: HorizontalPodAutoscaler) -> None:
         """The HPA is gone, is another one of the same name, or has another target."""
-        where = place(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        where = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         self._reported.pop(hpa.metadata.key, None)
         self._written.pop(where, None)
         self._scaled.pop(where, None)
 
     def _target(self, at: tuple[str, str], key: Key, old: Target | None, new: Target | None) -> None:
-        where = Place(key.namespace, *at, key.name)
+        where = TargetKey(key.namespace, *at, key.name)
         if old is None or new is None or old.uid != new.uid:
             self._scaled.pop(where, None)
             if new is None:

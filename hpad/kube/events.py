@@ -46,7 +46,7 @@ _SWEPT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ObjectReference:
     """The object an event is about: the fields of core/v1 ObjectReference."""
 
     kind: str
@@ -58,10 +58,10 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Occurrence:
+class CountedEvent:
     """One core/v1 Event: about what, which, since when and how often. `name` is its object name."""
 
-    about: About
+    about: ObjectReference
     type: str
     reason: str
     message: str
@@ -72,10 +72,10 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EventWrite:
     """`event` as it is to stand on the server; `exists` where it is there already and only its count changes."""
 
-    event: Occurrence
+    event: CountedEvent
     exists: bool
 
 
@@ -116,7 +116,7 @@ class _Bucket(msgspec.Struct, frozen=True, gc=False):
     filled: datetime
 
 
-class Correlator:
+class EventAggregator:
     """Remembers what was recorded; one for all events of one source."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Correlator:
         self._gone: set[bytes] = set()
         self._last_name = 0
 
-    def judge(self, about: About, type: str, reason: str, message: str, now: datetime) -> Verdict | None:
+    def judge(self, about: ObjectReference, type: str, reason: str, message: str, now: datetime) -> EventWrite | None:
         """What to do about an event that happened now; None: drop it, there were too many."""
         whose = _whose(about)
         key = whose + _mark(type, reason, message)
@@ -140,10 +140,10 @@ class Correlator:
         self._seen.use(key, seen)
         if not self._allows(whose + _mark(type), now):
             return None
-        event = Occurrence(about, type, reason, message, seen.name, seen.first, now, seen.count)
-        return Verdict(event, before is not None)
+        event = CountedEvent(about, type, reason, message, seen.name, seen.first, now, seen.count)
+        return EventWrite(event, before is not None)
 
-    def forget(self, about: About) -> None:
+    def forget(self, about: ObjectReference) -> None:
         """The object is gone for good. A few of them may be remembered for a while yet, and so may be one of whom an
         event is judged only after this."""
         self._gone.add(_whose(about))
@@ -188,7 +188,7 @@ def _uuid(text: str) -> str:
     return str(uuid.UUID(bytes=digest, version=4))
 
 
-def _whose(about: About) -> bytes:
+def _whose(about: ObjectReference) -> bytes:
     """What tells the object, in whatever version, from all others."""
     return _digest((about.kind, about.namespace, about.name, about.uid, about.api_version), _DIGEST)
 
@@ -211,12 +211,12 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 
 class _Waiting(NamedTuple):
-    about: About
+    about: ObjectReference
     event: Event
     at: datetime
 
 
-class Recorder:
+class EventRecorder:
     """Takes events at once and writes them from `run`. `dropped` counts those that never reach the server."""
 
     def __init__(self, client: Client, *, component: str = COMPONENT) -> None:
@@ -224,7 +224,7 @@ class Recorder:
         self._client = client
         self._clock = client.clock
         self._component = component
-        self._correlator = Correlator()
+        self._correlator = EventAggregator()
         self._queue: deque[_Waiting] = deque()
         self._filled = asyncio.Event()
         self._written = asyncio.Event()
@@ -239,9 +239,9 @@ class Recorder:
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
         """Take an event about an HPA; where too many wait already it is dropped, as client-go drops it."""
-        self.note(_about(hpa), event)
+        self.record_for(_about(hpa), event)
 
-    def note(self, about: About, event: Event) -> None:
+    def record_for(self, about: ObjectReference, event: Event) -> None:
         """Take an event about any object."""
         if len(self._queue) >= _QUEUED:
             self.dropped += 1
@@ -298,7 +298,7 @@ class Recorder:
             await self._clock.sleep(_BETWEEN_S)
         self.dropped += 1
 
-    async def _write(self, verdict: Verdict) -> None:
+    async def _write(self, verdict: EventWrite) -> None:
         event = verdict.event
         key = Key(event.about.namespace, event.name)
         if verdict.exists:
@@ -313,12 +313,12 @@ class Recorder:
         await self._client.request("POST", paths.EVENTS.collection(key.namespace), body=body)
 
 
-def _about(hpa: HorizontalPodAutoscaler) -> About:
+def _about(hpa: HorizontalPodAutoscaler) -> ObjectReference:
     meta = hpa.metadata
-    return About(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
+    return ObjectReference(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
 
 
-def created(event: Occurrence, component: str) -> dict[str, Any]:
+def created(event: CountedEvent, component: str) -> dict[str, Any]:
     """The core/v1 Event to POST. A combined one names no reporting component, as client-go leaves it out there."""
     about = event.about
     return {
@@ -346,7 +346,7 @@ def created(event: Occurrence, component: str) -> dict[str, Any]:
     }
 
 
-def counted(event: Occurrence) -> dict[str, Any]:
+def counted(event: CountedEvent) -> dict[str, Any]:
     """The patch for an event that happened once more."""
     return {"count": event.count, "lastTimestamp": _seconds(event.last), "message": event.message}
 

@@ -53,7 +53,7 @@ class Limiter:
         """How many wait for their turn."""
         return len(self._line)
 
-    async def turn(self) -> None:
+    async def acquire(self) -> None:
         """Wait until one more request may be sent; who is cancelled meanwhile takes nobody's turn."""
         self._fill()
         if not self._line and self._tokens >= _ONE:

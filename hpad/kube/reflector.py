@@ -15,7 +15,7 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.kube import codec, errors, paths, watch
 from hpad.kube.client import Client
-from hpad.kube.watch import Pace
+from hpad.kube.watch import ReflectorOptions
 from hpad.telemetry.episode import Episodes
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Kind(Generic[T]):
     absent: str = ""
 
 
-class Sink(Protocol[T_contra]):
+class ReflectorStore(Protocol[T_contra]):
     """The cache that is fed."""
 
     trouble: str | None
@@ -65,7 +65,7 @@ class _Broken(Exception):
         self.version = version
 
 
-class Feed(Generic[T]):
+class Reflector(Generic[T]):
     """The list and watch of one namespace (or of all, "").
 
     `synced` once a list has come whole; `failing` while the server does not answer as it should; `heard` is the
@@ -74,12 +74,12 @@ class Feed(Generic[T]):
 
     def __init__(
         self,
-        cache: Sink[T],
+        cache: ReflectorStore[T],
         kind: Kind[T],
         client: Client,
         namespace: str,
         params: Mapping[str, str],
-        pace: Pace,
+        options: ReflectorOptions,
     ) -> None:
         self.namespace = namespace
         self.synced = False
@@ -93,13 +93,13 @@ class Feed(Generic[T]):
         self._absent = kind.absent
         self._path = kind.resource.collection(namespace)
         self._params = params
-        self._pace = pace
+        self._options = options
         self._streams = True
         self._stumbled = False
         self._refusals = self._absences = 0
         self._in_vain = 0
-        self._backoff = watch.Backoff(pace.first, pace.last)
-        self._relisting = watch.Backoff(pace.first, pace.last)
+        self._backoff = watch.Backoff(options.initial_backoff, options.max_backoff)
+        self._relisting = watch.Backoff(options.initial_backoff, options.max_backoff)
         self._log = structlog.get_logger("hpad.kube", resource=self._resource, namespace=namespace)
         cannot, can = "object cannot be read", "object can be read again"
         self._unreadable = Episodes(self._log, self._clock, cannot, can, most=_UNREADABLE)
@@ -122,7 +122,7 @@ class Feed(Generic[T]):
 
         A server whose watches expire as soon as they begin would be asked for nothing but lists, without a pause.
         """
-        self._in_vain = 0 if lasted >= self._pace.last else self._in_vain + 1
+        self._in_vain = 0 if lasted >= self._options.max_backoff else self._in_vain + 1
         if self._in_vain == 0:
             self._relisting.reset()
         elif self._in_vain > 1:
@@ -132,7 +132,7 @@ class Feed(Generic[T]):
         """Watch from `version` on, again and again, until that leads nowhere and only a list can help."""
         self._refusals = self._absences = 0
         while True:
-            began, seconds = self._clock.monotonic(), self._pace.watch_seconds()
+            began, seconds = self._clock.monotonic(), self._options.watch_seconds()
             try:
                 version = await self._watch(version, seconds)
             except _Broken as broken:
@@ -155,7 +155,7 @@ class Feed(Generic[T]):
         """Follow one watch to its end; the last version seen. Raises _Broken, which has that too."""
         try:
             async with aclosing(
-                watch.changes(self._client, self._path, self._params, version, seconds, self._pace.silence(seconds))
+                watch.changes(self._client, self._path, self._params, version, seconds, self._options.silence(seconds))
             ) as changes:
                 async for change in changes:
                     seen = self._apply(change)
@@ -186,7 +186,7 @@ class Feed(Generic[T]):
 
     async def _pause(self, lasted: float) -> None:
         """A watch that the server ends at once must not become a loop of requests."""
-        if lasted >= self._pace.first:
+        if lasted >= self._options.initial_backoff:
             self._backoff.reset()
         else:
             await self._clock.sleep(self._backoff.next())
@@ -200,7 +200,7 @@ class Feed(Generic[T]):
         if error.status in _REFUSED and not self.synced:
             self._cache.refused.set()
         self._cache.trouble = f"{self._resource}: {said}"
-        await self._clock.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, self._pace.last)))
+        await self._clock.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff)))
 
     def _well(self) -> None:
         """The server has been heard."""
@@ -258,7 +258,7 @@ class Feed(Generic[T]):
 
     async def _in_pages(self) -> tuple[set[Key], str]:
         try:
-            return await self._pages(self._pace.page)
+            return await self._pages(self._options.page_size)
         except errors.ApiError as error:
             if not error.gone:
                 raise
@@ -270,7 +270,7 @@ class Feed(Generic[T]):
         The stream ends here; all that follows is left to the watch.
         """
         seen: set[Key] = set()
-        patience = self._pace.list_timeout
+        patience = self._options.list_timeout
         async with aclosing(watch.initial(self._client, self._path, self._params, int(patience), patience)) as changes:
             async for change in changes:
                 self.heard = self._clock.monotonic()
@@ -288,7 +288,7 @@ class Feed(Generic[T]):
         seen: set[Key] = set()
         params = {**self._params, **({"limit": str(limit)} if limit else {})}
         while True:
-            body = await self._client.request("GET", self._path, params=params, timeout=self._pace.list_timeout)
+            body = await self._client.request("GET", self._path, params=params, timeout=self._options.list_timeout)
             page = codec.page(body)
             self.heard = self._clock.monotonic()  # not well yet: one page is no list
             for index, raw in enumerate(page.items or (), 1):
@@ -311,7 +311,7 @@ class Feed(Generic[T]):
             self._cache.put(record.key, record.value, record.version, listed=True)
         return record.key
 
-    def _record(self, raw: msgspec.Raw) -> codec.Record[T] | None:
+    def _record(self, raw: msgspec.Raw) -> codec.DecodedObject[T] | None:
         try:
             record = self._decode(raw)
         except codec.UndecodableError as error:

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, to_builtins
 from hpad.api.metadata import Key
 from hpad.kube import codec, errors, managed_fields, paths
 from hpad.kube.client import Client
@@ -52,7 +51,7 @@ class Statuses:
         self._decoded: _Original | None = None
         self._originals: dict[Key, _Original] = {}
 
-    def decode(self, raw: bytes | msgspec.Raw) -> codec.Record[HorizontalPodAutoscaler]:
+    def decode(self, raw: bytes | msgspec.Raw) -> codec.DecodedObject[HorizontalPodAutoscaler]:
         """As `codec.hpa`."""
         record = codec.hpa(raw)
         body, writers = _split(raw)
@@ -114,7 +113,7 @@ def _split(raw: bytes | msgspec.Raw) -> tuple[bytes, Mapping[str, str]]:
 def combined(kept: bytes, status: HorizontalPodAutoscalerStatus) -> bytes:
     """The object with that status, to be PUT; fields of the status that only a newer server knows stay."""
     whole = _parts(kept)
-    written: Mapping[str, Any] = hpas.to_builtins(status)
+    written: Mapping[str, Any] = to_builtins(status)
     return msgspec.json.encode({**whole, "status": {**_parts(whole["status"]), **written}})
 
 

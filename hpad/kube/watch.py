@@ -20,31 +20,31 @@ _KNOWN = frozenset({ADDED, MODIFIED, DELETED, BOOKMARK})
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How patient lists and watches are; times in seconds.
+class ReflectorOptions:
+    """Timeouts, page size and backoff of a reflector; times in seconds.
 
-    A watch asks the server to end it after a random time between `shortest` and `longest`, so that many watches do not
-    end together; it counts as dead after that time and `grace`, or after `quiet` without a byte: API servers send a
-    bookmark about once a minute, so that two of them are missing by then. `first` to `last` is the range of the waits
-    between attempts that fail: doubled each time, and jittered by half.
+    A watch asks the server to end it after a random time between `shortest_watch` and `longest_watch`, so that many
+    watches do not end together. A watch counts as dead once it is `grace` overdue, or after `longest_silence` without
+    a byte: API servers send a bookmark about once a minute, so by then two are missing. Failed attempts are repeated
+    after `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half.
     """
 
-    page: int = 500
+    page_size: int = 500
     list_timeout: float = 60.0
-    shortest: float = 300.0
-    longest: float = 600.0
+    shortest_watch: float = 300.0
+    longest_watch: float = 600.0
     grace: float = 30.0
-    quiet: float = 150.0
-    first: float = 0.8
-    last: float = 30.0
+    longest_silence: float = 150.0
+    initial_backoff: float = 0.8
+    max_backoff: float = 30.0
 
     def watch_seconds(self) -> int:
         """How long the next watch is to last."""
-        return int(random.uniform(self.shortest, self.longest))
+        return int(random.uniform(self.shortest_watch, self.longest_watch))
 
     def silence(self, seconds: int) -> float:
         """How long a watch of that many seconds may bring nothing."""
-        return min(self.quiet, seconds + self.grace)
+        return min(self.longest_silence, seconds + self.grace)
 
 
 class Backoff:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpad.api import hpa as hpas
+from hpad.api.hpa import to_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import settle
@@ -72,7 +72,7 @@ def _expected(done: Reconciled) -> dict[str, Any]:
     return {
         "scaleTo": done.scale_to if written else None,
         "scaleUpdateAttempts": list(outcome.attempts) if outcome is not None else [],
-        "statusUpdate": hpas.to_builtins(settlement.status) if settlement.status_changed else None,
+        "statusUpdate": to_builtins(settlement.status) if settlement.status_changed else None,
         "events": [[event.type, event.reason, event.message] for event in settlement.events],
         "error": settlement.error,
         "action": settlement.action,

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from hpad import __version__
-from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscaler, to_builtins
 from hpad.api.text import harmless
 from hpad.engine.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALSE, SCALING_ACTIVE
 from hpad.store.memory import Store
@@ -148,7 +148,7 @@ def _text(text: str) -> str:
 
 
 class HpaSource(Protocol):
-    def values(self) -> Iterable[hpas.HorizontalPodAutoscaler]: ...
+    def values(self) -> Iterable[HorizontalPodAutoscaler]: ...
 
 
 async def rows(source: HpaSource, store: Store, *, dry_run: bool = False) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ async def rows(source: HpaSource, store: Store, *, dry_run: bool = False) -> lis
     return await asyncio.to_thread(lambda: [row(hpa, store, dry_run=dry_run) for hpa in found])
 
 
-def row(hpa: hpas.HorizontalPodAutoscaler, store: Store, *, dry_run: bool = False) -> dict[str, Any]:
+def row(hpa: HorizontalPodAutoscaler, store: Store, *, dry_run: bool = False) -> dict[str, Any]:
     """`replicas`, `conditions` and `currentMetrics` are those of the status; `lastDecision` may be null.
 
     `dryRun`: hpad writes nothing, so that status and decision are what they would be.
@@ -173,13 +173,13 @@ def row(hpa: hpas.HorizontalPodAutoscaler, store: Store, *, dry_run: bool = Fals
         "target": {"kind": spec.scale_target_ref.kind, "name": spec.scale_target_ref.name},
         "minReplicas": spec.min_replicas if spec.min_replicas is not None else 1,
         "maxReplicas": spec.max_replicas,
-        "metrics": hpas.to_builtins(spec.metrics or ()),
+        "metrics": to_builtins(spec.metrics or ()),
         "currentReplicas": status.current_replicas,
         "desiredReplicas": status.desired_replicas,
-        "currentMetrics": hpas.to_builtins(status.current_metrics or ()),
-        "conditions": hpas.to_builtins(status.conditions),
-        "lastScaleTime": hpas.to_builtins(status.last_scale_time),
+        "currentMetrics": to_builtins(status.current_metrics or ()),
+        "conditions": to_builtins(status.conditions),
+        "lastScaleTime": to_builtins(status.last_scale_time),
         "lastDecision": None
         if last is None
-        else {"time": hpas.to_builtins(last.at), "sentence": last.sentence, "error": last.error},
+        else {"time": to_builtins(last.at), "sentence": last.sentence, "error": last.error},
     }

@@ -18,8 +18,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.hpa import HorizontalPodAutoscalerStatus, dec_hook, enc_hook
 from hpad.api.metadata import Key
 from hpad.engine.history import Heard, History, Recommendation, Rescale
 from hpad.store.memory import Begun, Memory, Validity
@@ -63,8 +62,8 @@ class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     validity: Validity | None = None
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=hpas.enc_hook)
-_DECODER = msgspec.msgpack.Decoder(_Wire, dec_hook=hpas.dec_hook)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_DECODER = msgspec.msgpack.Decoder(_Wire, dec_hook=dec_hook)
 
 
 def encode(key: Key, memory: Memory) -> bytes:

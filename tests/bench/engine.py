@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import PodSample, PodValue
 from hpad.engine import decide, examine, settle
@@ -62,7 +61,7 @@ def samples(now: datetime) -> list[PodSample]:
 
 def run() -> float:
     """Seconds a decision."""
-    hpa, history, tunables = hpas.from_builtins(HPA), History(), Tunables()
+    hpa, history, tunables = from_builtins(HPA), History(), Tunables()
     scale = Scale(spec=ScaleSpec(PODS), status=ScaleStatus(PODS, "app=web"))
     request = (ContainerRequests("app", {"cpu": 200}),)
     pods = [

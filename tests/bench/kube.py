@@ -16,10 +16,10 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
-from hpad.kube import client as clients
 from hpad.kube import codec, paths, status
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import PodCache
+from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
 
 SHORT = "--short" in sys.argv[1:]
@@ -66,7 +66,7 @@ def resident() -> int:
 
 
 def watched() -> None:
-    cache = PodCache(clients.Client(ClusterConfig("http://127.0.0.1:1"), SystemClock()))
+    cache = PodCache(Client(ClusterConfig("http://127.0.0.1:1"), SystemClock()))
     bodies = [page(first) for first in range(0, PODS, PAGE)]
     size, before, began = sum(map(len, bodies)), resident(), time.process_time()
     for body in bodies:
@@ -83,11 +83,11 @@ async def written() -> None:
         target = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
         head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
         cluster.apply({**head, "spec": {"scaleTargetRef": target, "maxReplicas": 10}})
-        async with clients.Client(ClusterConfig(cluster.url), SystemClock()) as client:
+        async with Client(ClusterConfig(cluster.url), SystemClock()) as client:
             print(f"kube: a status costs {await put(client):,.0f} µs by PUT, {await patched(client):,.0f} µs by PATCH")
 
 
-async def put(client: clients.Client) -> float:
+async def put(client: Client) -> float:
     """µs of CPU on both sides."""
     statuses = status.Statuses(client)
     held = statuses.decode(await client.request("GET", path())).value
@@ -98,7 +98,7 @@ async def put(client: clients.Client) -> float:
     return (time.process_time() - began) / WRITES * 1e6
 
 
-async def patched(client: clients.Client) -> float:
+async def patched(client: Client) -> float:
     """The same by a merge patch, which needs no more than the new status."""
     began = time.process_time()
     for number in range(WRITES):

@@ -17,7 +17,7 @@ from hpad.adapter import AdapterError
 from hpad.cli import doctor, main, rights
 from hpad.cli.checks import Finding
 from hpad.daemon import assembly
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.lab.cluster import Cluster
 from hpad.settings.shape import Election, Serving
 from hpad.sources import plugins
@@ -304,7 +304,7 @@ async def test_the_namespace_of_the_config_maps_is_the_one_that_run_would_use(
     assert stored == f"histories are kept in ConfigMaps {told.store.name}-* of namespace {place} (see rights)"
     [missing] = [each.says for each in findings if each.level == "warning" and "configmaps" in each.says]
     assert missing.startswith(f"may not create configmaps in namespace {place}: ")
-    where = await asyncio.to_thread(config.load, told.kubeconfig, None)
+    where = await asyncio.to_thread(load_cluster_config, told.kubeconfig, None)
     assert assembly.place(told, where.namespace) == place
 
 

@@ -10,7 +10,6 @@ import msgspec
 import virtual
 
 from hpad.api import defaults
-from hpad.api import hpa as hpas
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -18,6 +17,7 @@ from hpad.api.hpa import (
     Scale,
     ScaleSpec,
     ScaleStatus,
+    from_builtins,
 )
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
@@ -47,7 +47,7 @@ def hpa(name: str, *, goal: int = 10, uid: str = "1", **spec: Any) -> Horizontal
         **spec,
     }
     metadata = {"name": name, "namespace": "default", "uid": uid}
-    return defaults.defaulted(hpas.from_builtins({"metadata": metadata, "spec": body}))
+    return defaults.defaulted(from_builtins({"metadata": metadata, "spec": body}))
 
 
 class Source:
@@ -104,7 +104,7 @@ class World:
         self.others: tuple[Competitor, ...] = ()
         self.statuses: list[HorizontalPodAutoscalerStatus] = []
         self.pods = self
-        self.recorder = self
+        self.event_recorder = self
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
         pods = [

@@ -19,7 +19,7 @@ from hpad import settings
 from hpad.clock import SystemClock
 from hpad.daemon import app, assembly, lifecycle
 from hpad.engine.view import Tunables
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.settings.shape import Election, Serving
 from hpad.sources.manager import SourcesRefused
@@ -64,7 +64,7 @@ async def replicas(cluster: Cluster, wanted: int) -> None:
 
 async def test_new_sources_and_another_pace_are_taken_at_once(cluster: Cluster, tmp_path: Path) -> None:
     first = told(sync_period=timedelta(minutes=10), sources=static(tmp_path / "a.yaml", 20))
-    async with app.App(first, cluster_config=config.ClusterConfig(server=cluster.url)) as daemon:
+    async with app.App(first, cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
         await replicas(cluster, 2)
         second = told(sources=static(tmp_path / "b.yaml", 20), workers=3, tunables=Tunables(tolerance=0.9))
@@ -80,11 +80,11 @@ async def test_all_that_was_made_of_the_period_is_made_of_the_new_one(cluster: C
     """What rests and what is saved, beside the turns themselves."""
     first = told(sync_period=timedelta(minutes=10), election=Election(enabled=True, shards=True))
     first = msgspec.structs.replace(first, store=msgspec.structs.replace(first.store, kind="cluster"))
-    async with app.App(first, cluster_config=config.ClusterConfig(server=cluster.url)) as daemon:
+    async with app.App(first, cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
         new = msgspec.structs.replace(first, sync_period=timedelta(seconds=10))
         assert await daemon.reload(new) == []
-        made = assembly.Assembly(new, config.ClusterConfig(server=cluster.url), daemon.clock, Telemetry(), None)
+        made = assembly.Assembly(new, ClusterConfig(server=cluster.url), daemon.clock, Telemetry(), None)
         assert made.handover is not None
         assert daemon._made.handover is not None
         assert daemon._made.handover._rest == made.handover._rest == 15 + 2 + 0.6 * 10
@@ -94,7 +94,7 @@ async def test_all_that_was_made_of_the_period_is_made_of_the_new_one(cluster: C
 
 
 async def test_what_cannot_change_is_named_and_kept(cluster: Cluster, tmp_path: Path) -> None:
-    async with app.App(told(), cluster_config=config.ClusterConfig(server=cluster.url)) as daemon:
+    async with app.App(told(), cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
         changed = told(dry_run=True, namespaces=("shop",), log_level="debug")
         assert sorted(await daemon.reload(changed)) == ["dry_run", "namespaces"]
@@ -104,7 +104,7 @@ async def test_what_cannot_change_is_named_and_kept(cluster: Cluster, tmp_path: 
 
 async def test_one_source_that_does_not_work_leaves_everything_as_it_was(cluster: Cluster, tmp_path: Path) -> None:
     before = told(sources=static(tmp_path / "a.yaml", 20))
-    async with app.App(before, cluster_config=config.ClusterConfig(server=cluster.url)) as daemon:
+    async with app.App(before, cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
         broken = (*before.sources, settings.SourceSettings(name="new", adapter="no-such-adapter"))
         with pytest.raises(SourcesRefused, match="no-such-adapter"):
@@ -258,7 +258,7 @@ async def test_certificates_are_looked_at_on_reload(cluster: Cluster, tmp_path: 
     serving = Serving(token_file=file)
     file.write_text("yesterday")
     async with (
-        app.App(told(serving=serving), cluster_config=config.ClusterConfig(server=cluster.url)) as daemon,
+        app.App(told(serving=serving), cluster_config=ClusterConfig(server=cluster.url)) as daemon,
         aiohttp.ClientSession(trust_env=False) as session,
     ):
         await daemon.ready()

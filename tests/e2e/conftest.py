@@ -44,13 +44,15 @@ class World:
         ready: bool = True,
         clock: Clock | None = None,
         cluster_config: kubeconfig.ClusterConfig | None = None,
-        pace: watch.Pace | None = None,
+        reflector_options: watch.ReflectorOptions | None = None,
         **changes: Any,
     ) -> app.App:
         """Start hpad; keyword arguments are fields of its Settings."""
         told = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
         where = cluster_config or kubeconfig.ClusterConfig(server=self.cluster.url)
-        self.daemon = app.App(settings.Settings(**told), clock=clock, cluster_config=where, pace=pace)
+        self.daemon = app.App(
+            settings.Settings(**told), clock=clock, cluster_config=where, reflector_options=reflector_options
+        )
         await self._stack.enter_async_context(self.daemon)
         if ready:
             async with asyncio.timeout(self.patience):

@@ -87,7 +87,7 @@ class World:
         self.refusals: list[str] = []
         self.wrote: int | None = None
         self.pods = self
-        self.recorder = self
+        self.event_recorder = self
         self._pulse = pulse
 
     def select(self, namespace: str, selector: Any) -> list[Any]:

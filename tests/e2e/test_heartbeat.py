@@ -22,7 +22,7 @@ from e2e.conftest import AT_LAST
 from hpad import settings
 from hpad.cli import main
 from hpad.daemon import app
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 
 QUEUE = [
@@ -121,7 +121,7 @@ async def test_a_source_that_hangs_delays_only_its_own_metric(world: Any) -> Non
 async def test_an_unreachable_api_server_is_waited_for() -> None:
     told = settings.Settings(sync_period=timedelta(seconds=0.4), listen=("127.0.0.1", 0))
     with reserved.port() as port:
-        daemon = app.App(told, cluster_config=config.ClusterConfig(server=f"http://127.0.0.1:{port}"))
+        daemon = app.App(told, cluster_config=ClusterConfig(server=f"http://127.0.0.1:{port}"))
         async with daemon, asyncio.timeout(AT_LAST):
             assert daemon.unready()[0].startswith("waiting for the cluster")
             while len(daemon.unready()) == 1:  # noqa: ASYNC110  # troubles are a state, not an event

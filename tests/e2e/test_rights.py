@@ -49,7 +49,7 @@ async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World
         head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
         world.cluster.apply({**head, "spec": spec})
         file = await world.cluster.kubeconfig(folder / "kubeconfig", OURSELVES)
-        yield world, await asyncio.to_thread(kubeconfig.load, str(file))
+        yield world, await asyncio.to_thread(kubeconfig.load_cluster_config, str(file))
 
 
 def without(manifests: list[Json], verb: str, resource: str) -> list[Json]:

@@ -14,7 +14,7 @@ from e2e.conftest import World, worlds
 from e2e.relay import Relay
 
 from hpad.cli import main
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab import cluster as lab
 
 WIDGETS = lab.Resource(
@@ -66,11 +66,11 @@ async def old() -> AsyncIterator[Old]:
 
 
 @contextlib.asynccontextmanager
-async def relayed(old: Old) -> AsyncIterator[config.ClusterConfig]:
+async def relayed(old: Old) -> AsyncIterator[ClusterConfig]:
     relay = Relay(int(old.world.cluster.url.rpartition(":")[2]), rewrite=old.rewrite)
     await relay.start()
     try:
-        yield config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+        yield ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
     finally:
         await relay.stop()
 

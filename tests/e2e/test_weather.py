@@ -24,10 +24,19 @@ from e2e.relay import Relay
 from hpad import settings
 from hpad.clock import SystemClock
 from hpad.kube import watch
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.lab.cluster import Cluster
 
-QUICK = watch.Pace(list_timeout=2, shortest=4, longest=6, grace=1, quiet=1.0, first=0.02, last=0.3)
+QUICK = watch.ReflectorOptions(
+    list_timeout=2,
+    shortest_watch=4,
+    longest_watch=6,
+    grace=1,
+    longest_silence=1.0,
+    initial_backoff=0.02,
+    max_backoff=0.3,
+)
 STEADY, LATER = 4, 8
 SPELL = 4 * PERIOD
 Recovered = Callable[[float, str], None]
@@ -129,7 +138,7 @@ async def relayed(world: Any, tls: ssl.SSLContext | None = None) -> AsyncIterato
 )
 async def test_answers_that_are_none(steady: Steady, recovered: Recovered, what: str, fault: dict[str, Any]) -> None:
     """All requests fare alike: lists, watches, metrics, writes."""
-    await steady.world.hpad(pace=QUICK)
+    await steady.world.hpad(reflector_options=QUICK)
     await steady.begin()
     rule = steady.world.cluster.faults.add(times=None, **fault)
     steady.world.cluster.faults.drop_watches()
@@ -142,8 +151,8 @@ async def test_answers_that_are_none(steady: Steady, recovered: Recovered, what:
 async def test_an_api_server_that_is_away(steady: Steady, recovered: Recovered) -> None:
     """Nobody listens; what is asked for meanwhile is done afterwards, once."""
     async with relayed(steady.world) as relay:
-        where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
-        await steady.world.hpad(pace=QUICK, cluster_config=where)
+        where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+        await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
         await steady.begin()
         await relay.pause()
         await asyncio.sleep(SPELL)
@@ -166,7 +175,7 @@ async def _away_for_a_minute(recovered: Recovered) -> None:
         steady = Steady(world)
         steady.prepare()
         relay = await stack.enter_async_context(relayed(world))
-        where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+        where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         period = settings.Settings().sync_period
         await world.hpad(clock=clock, cluster_config=where, sync_period=period)
         await steady.begin()
@@ -196,7 +205,7 @@ async def test_an_api_server_that_comes_back_without_its_history(recovered: Reco
         world.cluster = first
         before = Steady(world)
         before.prepare()
-        await world.hpad(pace=QUICK)
+        await world.hpad(reflector_options=QUICK)
         await before.begin()
         await first.stop()
         await asyncio.sleep(PERIOD)
@@ -209,8 +218,8 @@ async def test_an_api_server_that_comes_back_without_its_history(recovered: Reco
 
 async def test_watches_whose_connections_are_reset(steady: Steady, recovered: Recovered) -> None:
     async with relayed(steady.world) as relay:
-        where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
-        await steady.world.hpad(pace=QUICK, cluster_config=where)
+        where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+        await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
         await steady.begin()
         resets = 0
         while resets < 8:
@@ -222,8 +231,8 @@ async def test_watches_whose_connections_are_reset(steady: Steady, recovered: Re
 async def test_watches_that_fall_silent(steady: Steady, recovered: Recovered) -> None:
     """The connections stay open and bring nothing, as behind a router that forgot them: new ones take their place."""
     async with relayed(steady.world) as relay:
-        where = config.ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
-        await steady.world.hpad(pace=QUICK, cluster_config=where)
+        where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+        await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
         await steady.begin()
         assert relay.freeze() > 0
         await steady.end("watches that fell silent", recovered)
@@ -235,7 +244,7 @@ async def test_a_version_that_has_expired(recovered: Recovered, world: Any) -> N
         world.cluster = forgetful
         steady = Steady(world)
         steady.prepare()
-        await world.hpad(pace=QUICK)
+        await world.hpad(reflector_options=QUICK)
         await steady.begin()
         forgetful.faults.add(path="watch=true", times=None, status=503)
         forgetful.faults.drop_watches()
@@ -251,7 +260,7 @@ async def test_what_is_known_becomes_too_old(steady: Steady, recovered: Recovere
     """Watches bring nothing, whatever is tried, lists fail, metrics come as ever: replicas are kept, the HPA says why,
     and all goes on afterwards."""
     steady.world.cluster.hub.bookmark_seconds = 0.3
-    await steady.world.hpad(pace=QUICK, max_staleness=timedelta(seconds=4))
+    await steady.world.hpad(reflector_options=QUICK, max_staleness=timedelta(seconds=4))
     await steady.begin()
     steady.world.cluster.faults.stall_watches()
     watched = "^/(api/v1|apis/apps|apis/autoscaling)/"
@@ -294,7 +303,7 @@ async def test_a_clock_that_jumps(steady: Steady, recovered: Recovered, hours: i
     """The stabilization window neither ends early (a scale-down at once) nor late: a scale-up is done at once."""
     clock = Jumping()
     steady.world.hpa("web", behavior=None)
-    await steady.world.hpad(pace=QUICK, clock=clock)
+    await steady.world.hpad(reflector_options=QUICK, clock=clock)
     await steady.begin()
     steady.world.load("web", lambda pods: 10)
     await steady.world.until(lambda: steady.world.condition("web", "AbleToScale")[1] == "ScaleDownStabilized")
@@ -320,8 +329,8 @@ def kubeconfig(path: Path, server: str, cluster: dict[str, str], user: dict[str,
     return str(path)
 
 
-def loaded(path: str) -> Awaitable[config.ClusterConfig]:
-    return asyncio.to_thread(config.load, path)
+def loaded(path: str) -> Awaitable[ClusterConfig]:
+    return asyncio.to_thread(load_cluster_config, path)
 
 
 async def test_a_token_that_expires(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
@@ -332,7 +341,7 @@ async def test_a_token_that_expires(steady: Steady, recovered: Recovered, tmp_pa
         relay.token = "old"
         url = f"http://127.0.0.1:{relay.port}"
         path = await asyncio.to_thread(kubeconfig, tmp_path / "k", url, {}, {"tokenFile": str(token)})
-        await steady.world.hpad(pace=QUICK, cluster_config=await loaded(path))
+        await steady.world.hpad(reflector_options=QUICK, cluster_config=await loaded(path))
         await steady.begin()
         await asyncio.to_thread(token.write_text, "new")
         relay.token = "new"
@@ -359,7 +368,7 @@ async def test_certificates_that_are_rotated(steady: Steady, recovered: Recovere
         user = {"client-certificate": "hpad.crt", "client-key": "hpad.key"}
         url, trust = f"https://127.0.0.1:{relay.port}", {"certificate-authority": "ca.crt"}
         path = await asyncio.to_thread(kubeconfig, tmp_path / "k", url, trust, user)
-        await steady.world.hpad(pace=QUICK, cluster_config=await loaded(path))
+        await steady.world.hpad(reflector_options=QUICK, cluster_config=await loaded(path))
         await steady.begin()
         await relay.pause()
         relay.tls = await asyncio.to_thread(issued, tmp_path)

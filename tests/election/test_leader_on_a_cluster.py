@@ -12,9 +12,9 @@ from virtual import now, until
 
 from hpad.election import lease
 from hpad.election.leader import Leader
-from hpad.kube import client as clients
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.events import Recorder
+from hpad.kube.client import Client
+from hpad.kube.events import EventRecorder
 from hpad.lab.cluster import Cluster
 from hpad.settings.shape import Election
 from hpad.telemetry import Telemetry
@@ -25,8 +25,8 @@ GRACE = 0.02
 @contextlib.asynccontextmanager
 async def standing(cluster: Cluster, name: str, election: Election) -> AsyncIterator[Leader]:
     clock = cluster.clock
-    async with clients.Client(ClusterConfig(cluster.url), clock, user_agent=name) as client:
-        events = Recorder(client, component=election.name)
+    async with Client(ClusterConfig(cluster.url), clock, user_agent=name) as client:
+        events = EventRecorder(client, component=election.name)
         elector = lease.Elector(client, election, identity=name, recorder=events)
         leader = Leader(elector, election, Telemetry(), clock)
         writing, running = asyncio.create_task(events.run()), asyncio.create_task(leader.run())

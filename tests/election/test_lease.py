@@ -11,9 +11,9 @@ import virtual
 from kube.wire import Script, SkippingClock, failure, says
 
 from hpad.election import lease, members
-from hpad.kube import client as clients
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
 from hpad.settings.shape import Election, election_problems
 
@@ -55,7 +55,7 @@ async def test_writes_what_client_go_writes(script: Script, recorded: Read) -> N
         script.on(exchange["request"]["method"], path, says(exchange["body"], exchange["status"]))
     identity = created["request"]["body"]["spec"]["holderIdentity"]
     told, clock = Election(name="kube-controller-manager"), ToldClock()
-    async with clients.Client(ClusterConfig(script.url), clock) as client:
+    async with Client(ClusterConfig(script.url), clock) as client:
         elector = lease.Elector(client, told, identity=identity)
         for exchange in (created, *renewed):
             text = exchange["request"]["body"]["spec"]["renewTime"]
@@ -68,7 +68,7 @@ async def test_writes_what_client_go_writes(script: Script, recorded: Read) -> N
 
 
 async def test_respects_and_then_takes_over_a_lease_as_recorded(
-    script: Script, client: clients.Client, clock: SkippingClock, recorded: Read
+    script: Script, client: Client, clock: SkippingClock, recorded: Read
 ) -> None:
     held = recorded("lease/lease_held")
     script.on("GET", held["request"]["path"], says(held["body"]))
@@ -164,7 +164,7 @@ def test_figures_are_judged_as_by_client_go(figures: tuple[float, float, float],
 class Stage:
     """An embedded API server under virtual time, and candidates of one Lease."""
 
-    def __init__(self, cluster: Cluster, client: clients.Client) -> None:
+    def __init__(self, cluster: Cluster, client: Client) -> None:
         self.cluster = cluster
         self.client = client
         self.me = lease.Elector(client, ELECTION, identity="me")
@@ -192,7 +192,7 @@ def staged(play: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
         clock = virtual.VirtualClock()
         async with (
             Cluster(kubelet=False, controllers=False, clock=clock) as cluster,
-            clients.Client(ClusterConfig(cluster.url), clock) as client,
+            Client(ClusterConfig(cluster.url), clock) as client,
         ):
             await play(Stage(cluster, client))
 
@@ -340,7 +340,7 @@ def test_nobody_releases_the_lease_of_another() -> None:
     staged(play)
 
 
-async def test_a_list_of_no_leases_may_be_null(script: Script, client: clients.Client) -> None:
+async def test_a_list_of_no_leases_may_be_null(script: Script, client: Client) -> None:
     """As Go writes a list that nobody has put anything into."""
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
     script.on("GET", path, says({"kind": "LeaseList", "metadata": {"resourceVersion": "1"}, "items": None}))

@@ -9,8 +9,8 @@ from virtual import until
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.election import owner as ownership
-from hpad.kube import client as clients
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
 
 WEB = Key("default", "web")
@@ -44,7 +44,7 @@ async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_to
     current = [web]
     async with (
         Cluster(kubelet=False, controllers=False, clock=clock) as cluster,
-        clients.Client(ClusterConfig(cluster.url), SystemClock()) as client,
+        Client(ClusterConfig(cluster.url), SystemClock()) as client,
     ):
         slow = cluster.faults.add(path="pods", delay=0.5, times=None)
         reading = [asyncio.create_task(client.request("GET", "/api/v1/pods")) for _ in range(CONNECTIONS)]

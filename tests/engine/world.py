@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine.conditions import Condition, find
@@ -120,7 +119,7 @@ class Workload:
         }
         if behavior is not None:
             spec["behavior"] = behavior
-        self.hpa = hpas.from_builtins({"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+        self.hpa = from_builtins({"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
         self.tunables = Tunables(gates=gates or Gates(), **numbers)
         self.now = START
         self.history = History()

@@ -10,9 +10,9 @@ import trustme
 from kube.caches import HPA
 from kube.wire import QUICK, Script, SkippingClock, serving
 
-from hpad.kube import client as clients
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache
+from hpad.kube.client import Client
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ async def script() -> AsyncIterator[Script]:
 
 
 @pytest.fixture
-async def client(script: Script, clock: SkippingClock) -> AsyncIterator[clients.Client]:
-    async with clients.Client(ClusterConfig(script.url), clock, timeout=2.0) as client:
+async def client(script: Script, clock: SkippingClock) -> AsyncIterator[Client]:
+    async with Client(ClusterConfig(script.url), clock, timeout=2.0) as client:
         yield client
 
 
 @pytest.fixture
-async def cache(client: clients.Client) -> Cache[Any]:
+async def cache(client: Client) -> Cache[Any]:
     """Of the HPAs that the script lists."""
-    return Cache(client, HPA, pace=QUICK)
+    return Cache(client, HPA, reflector_options=QUICK)
 
 
 @pytest.fixture

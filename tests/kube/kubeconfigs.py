@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.credentials import ConfigError
+from hpad.kube.auth.kubeconfig import load_cluster_config
 
 PATH = "/api/v1/pods"
 SECRET = "s3cret-t0ken"
@@ -28,8 +29,8 @@ def kubeconfig(path, *, server="http://127.0.0.1:1", user=None, cluster=None, co
 
 
 def refused(*arguments):
-    with pytest.raises(config.ConfigError) as caught:
-        config.load(*arguments)
+    with pytest.raises(ConfigError) as caught:
+        load_cluster_config(*arguments)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
     return str(caught.value)
@@ -41,7 +42,7 @@ async def sent(loaded, clock):
 
 async def load(*arguments):
     """What hpad makes of a kubeconfig; but readings are waited for however long plugins take on a busy machine."""
-    loaded = await asyncio.to_thread(config.load, *arguments)
+    loaded = await asyncio.to_thread(load_cluster_config, *arguments)
     loaded.identity._patience = 60.0
     return loaded
 

@@ -4,10 +4,10 @@ import tracemalloc
 import uuid
 from datetime import UTC, datetime, timedelta
 
-from hpad.kube.events import COMBINED, About, Correlator
+from hpad.kube.events import COMBINED, EventAggregator, ObjectReference
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WEB = About("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "7")
+WEB = ObjectReference("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "7")
 SECOND = timedelta(seconds=1)
 
 
@@ -18,7 +18,7 @@ def feed(correlator, messages, *, about=WEB, type="Normal", reason="SuccessfulRe
 
 
 def test_a_repeated_event_is_counted_on_the_first():
-    first, second, third = feed(Correlator(), ["New size: 4"] * 3)
+    first, second, third = feed(EventAggregator(), ["New size: 4"] * 3)
     assert not first.exists
     assert second.exists
     assert third.exists
@@ -28,28 +28,30 @@ def test_a_repeated_event_is_counted_on_the_first():
 
 
 def test_names_are_the_object_and_the_moment_in_hex():
-    (verdict,) = feed(Correlator(), ["x"])
+    (verdict,) = feed(EventAggregator(), ["x"])
     assert verdict.event.name == f"web.{int(NOW.timestamp()) * 10**9:x}"
 
 
 def test_a_name_that_would_be_too_long_is_a_uuid():
     """As in client-go: GenerateEventName."""
-    long = About("HorizontalPodAutoscaler", "n", "a" * 253, "u", "autoscaling/v2")
-    first, second = feed(Correlator(), ["x", "y"], about=long)
+    long = ObjectReference("HorizontalPodAutoscaler", "n", "a" * 253, "u", "autoscaling/v2")
+    first, second = feed(EventAggregator(), ["x", "y"], about=long)
     assert uuid.UUID(first.event.name).version == 4
     assert first.event.name != second.event.name
-    edge = About("HorizontalPodAutoscaler", "n", "a" * (253 - len(".18d1d4f6b1c8e000")), "u", "autoscaling/v2")
-    (fits,) = feed(Correlator(), ["x"], about=edge)
+    edge = ObjectReference(
+        "HorizontalPodAutoscaler", "n", "a" * (253 - len(".18d1d4f6b1c8e000")), "u", "autoscaling/v2"
+    )
+    (fits,) = feed(EventAggregator(), ["x"], about=edge)
     assert len(fits.event.name) == 253
 
 
 def test_names_differ_even_at_the_same_moment():
-    verdicts = feed(Correlator(), ["a", "b", "c"], every=timedelta(0))
+    verdicts = feed(EventAggregator(), ["a", "b", "c"], every=timedelta(0))
     assert len({verdict.event.name for verdict in verdicts}) == 3
 
 
 def test_from_the_tenth_different_message_on_events_are_combined():
-    verdicts = feed(Correlator(), [f"New size: {size}" for size in range(13, 0, -1)])
+    verdicts = feed(EventAggregator(), [f"New size: {size}" for size in range(13, 0, -1)])
     plain, combined = verdicts[:9], verdicts[9:]
     assert all(not verdict.event.message.startswith(COMBINED) for verdict in plain)
     assert [verdict.event.message for verdict in combined] == [f"{COMBINED}New size: {size}" for size in (4, 3, 2, 1)]
@@ -59,23 +61,25 @@ def test_from_the_tenth_different_message_on_events_are_combined():
 
 
 def test_other_reasons_and_other_objects_are_not_similar():
-    correlator = Correlator()
+    correlator = EventAggregator()
     feed(correlator, [f"New size: {size}" for size in range(12)])
     (other,) = feed(correlator, ["x"], reason="FailedRescale")
-    (elsewhere,) = feed(correlator, ["New size: 99"], about=About("HorizontalPodAutoscaler", "n", "b", "v", "v2"))
+    (elsewhere,) = feed(
+        correlator, ["New size: 99"], about=ObjectReference("HorizontalPodAutoscaler", "n", "b", "v", "v2")
+    )
     assert other.event.message == "x"
     assert elsewhere.event.message == "New size: 99"
 
 
 def test_after_ten_quiet_minutes_events_stand_for_themselves_again():
-    correlator = Correlator()
+    correlator = EventAggregator()
     feed(correlator, [f"New size: {size}" for size in range(12)])
     (later,) = feed(correlator, ["New size: 77"], start=NOW + timedelta(minutes=11))
     assert later.event.message == "New size: 77"
 
 
 def test_a_burst_of_25_then_one_in_five_minutes():
-    correlator = Correlator()
+    correlator = EventAggregator()
     burst = feed(correlator, ["same"] * 30, every=timedelta(0))
     assert [verdict is not None for verdict in burst] == [True] * 25 + [False] * 5
     late = feed(correlator, ["same"] * 2, start=NOW + timedelta(minutes=5), every=timedelta(0))
@@ -84,24 +88,26 @@ def test_a_burst_of_25_then_one_in_five_minutes():
 
 
 def test_a_new_version_of_the_object_is_still_the_object():
-    correlator = Correlator()
+    correlator = EventAggregator()
     feed(correlator, ["x"])
-    newer = About("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "8")
+    newer = ObjectReference("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "8")
     (verdict,) = feed(correlator, ["x"], about=newer)
     assert verdict.event.count == 2
 
 
 def test_what_is_remembered_has_a_limit():
-    correlator = Correlator()
+    correlator = EventAggregator()
     for index in range(5_000):
-        feed(correlator, ["x"], about=About("HorizontalPodAutoscaler", "n", f"h{index}", "u", "autoscaling/v2"))
+        feed(
+            correlator, ["x"], about=ObjectReference("HorizontalPodAutoscaler", "n", f"h{index}", "u", "autoscaling/v2")
+        )
     assert len(correlator._seen) == len(correlator._similar) == len(correlator._spam) == 4096
 
 
 def test_what_is_gone_is_forgotten_and_nothing_else():
-    correlator = Correlator()
+    correlator = EventAggregator()
     for index in range(500):
-        about = About("HorizontalPodAutoscaler", "n", f"h{index}", f"u{index}", "autoscaling/v2")
+        about = ObjectReference("HorizontalPodAutoscaler", "n", f"h{index}", f"u{index}", "autoscaling/v2")
         feed(correlator, ["x", "y"], about=about)
         feed(correlator, ["x"], about=about, type="Warning", reason="FailedGetScale")
         if index:
@@ -110,7 +116,9 @@ def test_what_is_gone_is_forgotten_and_nothing_else():
     assert len(correlator._seen) <= 3 * there
     assert len(correlator._similar) <= 2 * there
     assert len(correlator._spam) <= 2 * there
-    first, _ = feed(correlator, ["x", "y"], about=About("HorizontalPodAutoscaler", "n", "h0", "u0", "autoscaling/v2"))
+    first, _ = feed(
+        correlator, ["x", "y"], about=ObjectReference("HorizontalPodAutoscaler", "n", "h0", "u0", "autoscaling/v2")
+    )
     assert first.event.count == 2
 
 
@@ -118,11 +126,13 @@ def test_no_part_of_what_happened_is_kept():
     """Twelve different messages of each of many HPAs, all of them longer than what may be kept: a combined event, nine
     plain ones, their marks, and a bucket for all."""
     many, long = 200, "x" * 2_000
-    correlator = Correlator()
+    correlator = EventAggregator()
     tracemalloc.start()
     try:
         for index in range(many):
-            about = About("HorizontalPodAutoscaler", "n", f"h{index}", f"u{long}{index}", "autoscaling/v2", long)
+            about = ObjectReference(
+                "HorizontalPodAutoscaler", "n", f"h{index}", f"u{long}{index}", "autoscaling/v2", long
+            )
             feed(correlator, [f"New size: {size} {long}" for size in range(12)], about=about)
         about = None
         kept = tracemalloc.get_traced_memory()[0]

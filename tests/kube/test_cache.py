@@ -169,8 +169,8 @@ async def test_one_odd_object_spoils_none_of_the_others(script, cache, running):
 
 
 async def test_a_silent_watch_counts_as_dead(script, client, running):
-    pace = watch.Pace(shortest=0.05, longest=0.05, grace=0.1, first=0.01)
-    cache = Cache(client, HPA, pace=pace)
+    reflector_options = watch.ReflectorOptions(shortest_watch=0.05, longest_watch=0.05, grace=0.1, initial_backoff=0.01)
+    cache = Cache(client, HPA, reflector_options=reflector_options)
     script.on("GET", HPAS, page(hpa("a", 1)))
     script.on("GET", HPAS + "?watch", hangs)
     running(cache.run())
@@ -232,7 +232,7 @@ async def test_a_listener_that_stumbles_holds_up_nobody(script, client, running)
     script.on("GET", HPAS, page(hpa("a", 1), hpa("odd", 2)))
     script.on("GET", HPAS + "?watch", streams(line("ADDED", hpa("b", 11)), then="hang"))
     bugs, told = [], []
-    cache = Cache(client, HPA, pace=QUICK, bug=lambda: bugs.append(1))
+    cache = Cache(client, HPA, reflector_options=QUICK, bug=lambda: bugs.append(1))
 
     def stumble(key, old, new):
         if key.name == "odd":
@@ -250,7 +250,7 @@ async def test_a_listener_that_stumbles_holds_up_nobody(script, client, running)
 async def test_pods_that_cannot_be_indexed_end_the_cache(script, client):
     """An index that has missed a change would have decisions made on the wrong pods."""
     script.on("GET", "/api/v1/pods", page({"metadata": {"name": "p", "namespace": "n", "labels": {"a": "b"}}}))
-    cache = PodCache(client, pace=QUICK)
+    cache = PodCache(client, reflector_options=QUICK)
 
     class Broken(Index):
         def replace(self, old, new):

@@ -101,7 +101,7 @@ async def test_a_long_page_lets_others_have_their_turns(script, client, running)
     pods = [{**template, "metadata": {**template["metadata"], "name": f"p{index}"}} for index in range(2_000)]
     script.on("GET", "/api/v1/pods", page(*pods))
     script.on("GET", "/api/v1/pods?watch", hangs)
-    cache = PodCache(client, pace=QUICK)
+    cache = PodCache(client, reflector_options=QUICK)
     running(cache.run())
     sizes = []
     while not cache.synced.is_set():
@@ -122,7 +122,7 @@ async def test_replicas_share_their_labels_and_others_the_values_that_they_have_
     script.on("GET", "/api/v1/pods", page(*(pod(name, 1) for name in sets)))
     changes = [line("MODIFIED", pod("a", 11)), line("MODIFIED", pod("c-0", 12)), line("ADDED", pod("d", 13))]
     script.on("GET", "/api/v1/pods?watch", streams(*changes, then="hang"))
-    cache = PodCache(client, pace=QUICK)
+    cache = PodCache(client, reflector_options=QUICK)
     running(cache.run())
     await until(lambda: cache.get(Key("n", "d")) is not None)
     a, b, d, *others = (cache.get(Key("n", name)).labels for name in ("a", "b", "d", "c-0", "c-1"))
@@ -166,7 +166,7 @@ async def test_a_server_that_fails_every_list_is_asked_less_and_less(script, cac
 
 
 async def test_namespaces_are_listed_each_for_itself(script, client, running):
-    cache = Cache(client, DEPLOYMENT, namespaces=("n", "m"), params={"labelSelector": "a=b"}, pace=QUICK)
+    cache = Cache(client, DEPLOYMENT, namespaces=("n", "m"), params={"labelSelector": "a=b"}, reflector_options=QUICK)
 
     def deployments(*items):
         return page(

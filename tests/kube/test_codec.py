@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hpad.api import hpa as hpas
+from hpad.api.hpa import to_builtins
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests
 from hpad.kube import codec, scale
@@ -113,8 +113,8 @@ def test_recorded_hpas_keep_every_field(recorded):
         held = codec.hpa(json.dumps(item).encode())
         assert held.key == Key(item["metadata"]["namespace"], item["metadata"]["name"])
         assert held.version == item["metadata"]["resourceVersion"]
-        assert hpas.to_builtins(held.value)["spec"] == item["spec"]
-        assert hpas.to_builtins(held.value)["status"] == item["status"]
+        assert to_builtins(held.value)["spec"] == item["spec"]
+        assert to_builtins(held.value)["status"] == item["status"]
 
 
 def test_an_hpa_with_a_broken_quantity_is_refused():

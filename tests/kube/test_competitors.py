@@ -10,7 +10,7 @@ from controller.bench import hpa
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.engine.view import SCALE
 from hpad.kube import managed_fields
-from hpad.kube.competitors import Competitors, place
+from hpad.kube.competitors import Competitors, target_key
 
 REPLICAS = {"f:spec": {"f:replicas": {}}}
 WIDGET = {"apiVersion": "oracle.example/v1", "kind": "Widget", "name": "web"}
@@ -42,7 +42,7 @@ def scale(count: int) -> Scale:
 
 def counted(found: HorizontalPodAutoscaler) -> tuple[Competitors, list[str]]:
     """Competitors after another client has set the count that hpad had set."""
-    known, where = Competitors(virtual.VirtualClock(), None), place("default", found.spec.scale_target_ref)
+    known, where = Competitors(virtual.VirtualClock(), None), target_key("default", found.spec.scale_target_ref)
     known.written(where, scale(3))
     known.seen(where, scale(2))
     return known, [each.what for each in known.of(found)]

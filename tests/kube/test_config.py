@@ -9,7 +9,8 @@ import tempfile
 import pytest
 from kube.kubeconfigs import SECRET, kubeconfig, load, refused, sent
 
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.credentials import ConfigError
+from hpad.kube.auth.kubeconfig import load_cluster_config
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -64,8 +65,8 @@ def test_a_kubeconfig_that_is_just_being_written_is_refused_at_most(tmp_path):
     whole = (tmp_path / "k").read_bytes()
     for end in range(len(whole)):
         (tmp_path / "k").write_bytes(whole[:end])
-        with contextlib.suppress(config.ConfigError):
-            config.load(str(tmp_path / "k"))
+        with contextlib.suppress(ConfigError):
+            load_cluster_config(str(tmp_path / "k"))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ async def test_proxies(tmp_path, monkeypatch):
     for here in ("127.0.0.1:1", "127.1.2.3", "localhost:1", "[::1]:1"):
         assert (await load(kubeconfig(tmp_path / "k", server=f"https://{here}"))).proxy is None, here
     path = kubeconfig(tmp_path / "k", cluster={"proxy-url": "socks5://u:s3cret-t0ken@proxy"})
-    with pytest.raises(config.ConfigError, match="only http and https") as caught:
+    with pytest.raises(ConfigError, match="only http and https") as caught:
         await load(path)
     assert SECRET not in str(caught.value)
 
@@ -161,7 +162,7 @@ def pod(tmp_path, monkeypatch, authority):
     (folder / "token").write_text("one\n")
     (folder / "namespace").write_text("team\n")
     authority.cert_pem.write_to_path(str(folder / "ca.crt"))
-    monkeypatch.setattr(config, "_SERVICE_ACCOUNT", folder)
+    monkeypatch.setattr("hpad.kube.auth.kubeconfig._SERVICE_ACCOUNT", folder)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
     return folder

@@ -12,7 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import ObjectMeta
 from hpad.engine.conditions import Event
 from hpad.kube.cluster import Cluster
-from hpad.kube.events import Recorder
+from hpad.kube.events import EventRecorder
 
 PATH = "/api/v1/namespaces/fix/events"
 WEB = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="u-1", resource_version="779"))
@@ -27,7 +27,7 @@ RESCALE = Event("Normal", "SuccessfulRescale", "New size: 4")
 
 @pytest.fixture
 async def recorder(client, running):
-    recorder = Recorder(client)
+    recorder = EventRecorder(client)
     running(recorder.run())
     return recorder
 
@@ -77,35 +77,35 @@ async def test_an_event_that_has_expired_meanwhile_is_written_anew(script, recor
 async def test_of_objects_that_are_gone_no_count_is_kept(script, client, clock, running):
     """They are let go of some at a time: so there are many."""
     cluster = Cluster(client, clock)
-    running(cluster.recorder.run())
+    running(cluster.event_recorder.run())
     script.on("POST", PATH, says({}, 201))
     hpas = [about(f"app-{index}") for index in range(100)]
     for version, hpa in enumerate(hpas):
         cluster.hpas.put(hpa.metadata.key, hpa, str(version))
-        cluster.recorder.record(hpa, RESCALE)
-    await cluster.recorder.flush()
+        cluster.event_recorder.record(hpa, RESCALE)
+    await cluster.event_recorder.flush()
     for hpa in hpas:
         cluster.hpas.drop(hpa.metadata.key, "1000")
     script.bodies.clear()
-    cluster.recorder.record(hpas[0], RESCALE)
-    await cluster.recorder.flush()
+    cluster.event_recorder.record(hpas[0], RESCALE)
+    await cluster.event_recorder.flush()
     assert [json.loads(body)["count"] for body in script.bodies] == [1]
 
 
 async def test_one_made_anew_under_its_name_lets_go_of_the_one_before(script, client, clock, running):
     cluster = Cluster(client, clock)
-    running(cluster.recorder.run())
+    running(cluster.event_recorder.run())
     script.on("POST", PATH, says({}, 201))
     for uid in range(100):
         hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid=str(uid)))
         cluster.hpas.put(hpa.metadata.key, hpa, str(uid))
-        cluster.recorder.record(hpa, RESCALE)
-        await cluster.recorder.flush()
+        cluster.event_recorder.record(hpa, RESCALE)
+        await cluster.event_recorder.flush()
     script.bodies.clear()
     first = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="0"))
-    cluster.recorder.record(first, RESCALE)
-    cluster.recorder.record(hpa, RESCALE)
-    await cluster.recorder.flush()
+    cluster.event_recorder.record(first, RESCALE)
+    cluster.event_recorder.record(hpa, RESCALE)
+    await cluster.event_recorder.flush()
     assert [json.loads(body)["count"] for body in script.bodies[:2]] == [1, 2]
 
 

@@ -34,7 +34,7 @@ def head(name):
 
 async def test_objects_that_are_gone_leave_nothing(script, client, clock, running):
     cluster = Cluster(client, clock)
-    running(cluster.recorder.run())
+    running(cluster.event_recorder.run())
     script.on("POST", "/api/v1/namespaces/n/events", says({}, 201))
     kept = {cluster.hpas: hpa, cluster.targets["apps", "Deployment"]: deployment, cluster.pods: pod}
     empty = containers(cluster)
@@ -44,9 +44,11 @@ async def test_objects_that_are_gone_leave_nothing(script, client, clock, runnin
             record = cache.kind.decode(json.dumps(made(name)).encode())
             cache.put(record.key, record.value, record.version)
             cache.offer(record.key, record.value)
-        cluster.recorder.record(cluster.hpas.get(Key("n", name)), Event("Normal", "SuccessfulRescale", f"of {name}"))
-    await cluster.recorder.flush()
-    assert cluster.recorder.dropped == 0
+        cluster.event_recorder.record(
+            cluster.hpas.get(Key("n", name)), Event("Normal", "SuccessfulRescale", f"of {name}")
+        )
+    await cluster.event_recorder.flush()
+    assert cluster.event_recorder.dropped == 0
     full = containers(cluster)
     for name in names:
         for cache in kept:

@@ -21,15 +21,15 @@ def test_who_gives_up_takes_nobodys_turn() -> None:
 
     async def main() -> float:
         limit = limited()
-        await limit.turn()
+        await limit.acquire()
         for _ in range(20):
-            waiting = [asyncio.create_task(limit.turn()) for _ in range(3)]
+            waiting = [asyncio.create_task(limit.acquire()) for _ in range(3)]
             await asyncio.sleep(0.25)
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
         began = now()
-        await limit.turn()
+        await limit.acquire()
         return now() - began
 
     assert virtual.run(main()) <= 1.0
@@ -38,15 +38,15 @@ def test_who_gives_up_takes_nobodys_turn() -> None:
 def test_a_turn_that_comes_in_the_moment_of_giving_up_is_somebody_elses() -> None:
     async def main() -> float:
         limit = limited()
-        await limit.turn()
-        gives_up = asyncio.create_task(limit.turn())
+        await limit.acquire()
+        gives_up = asyncio.create_task(limit.acquire())
         for _ in range(3):  # until who gives turns waits as well
             await asyncio.sleep(0)
         await asyncio.sleep(1.0)  # over when the turn has been given, and not been taken yet
         gives_up.cancel()
         await asyncio.wait({gives_up})
         assert gives_up.cancelled()
-        await limit.turn()
+        await limit.acquire()
         return now()
 
     assert virtual.run(main()) == 1.0
@@ -55,8 +55,8 @@ def test_a_turn_that_comes_in_the_moment_of_giving_up_is_somebody_elses() -> Non
 def test_nothing_is_kept_of_who_gave_up() -> None:
     async def main() -> int:
         limit = limited(1e-6)
-        await limit.turn()
-        waiting = [asyncio.create_task(limit.turn()) for _ in range(50)]
+        await limit.acquire()
+        waiting = [asyncio.create_task(limit.acquire()) for _ in range(50)]
         await asyncio.sleep(1)
         assert len(limit) == 50
         for task in waiting:
@@ -73,7 +73,7 @@ def test_what_was_begun_is_finished_before_others_begin() -> None:
     async def piece(limit: limiter.Limiter, ends: list[float]) -> None:
         limiter.begin()
         for _ in range(3):
-            await limit.turn()
+            await limit.acquire()
         ends.append(now())
 
     async def main() -> list[float]:
@@ -91,16 +91,16 @@ def test_a_request_of_its_own_waits_for_what_was_begun_before_it_and_for_nothing
     async def begun(limit: limiter.Limiter, order: list[str], name: str) -> None:
         limiter.begin()
         for _ in range(2):
-            await limit.turn()
+            await limit.acquire()
             order.append(name)
 
     async def alone(limit: limiter.Limiter, order: list[str]) -> None:
-        await limit.turn()
+        await limit.acquire()
         order.append("alone")
 
     async def main() -> list[str]:
         limit, order = limited(), list[str]()
-        await limit.turn()
+        await limit.acquire()
         async with asyncio.TaskGroup() as group:
             for work in (begun(limit, order, "first"), alone(limit, order), begun(limit, order, "last")):
                 group.create_task(work)
@@ -115,7 +115,7 @@ def test_it_is_said_once_a_minute_that_requests_wait_before_they_have_waited() -
         limit, said = limited(0.01), list[float]()
         for _ in range(121):
             with structlog.testing.capture_logs() as logs:
-                waiting = asyncio.create_task(limit.turn())
+                waiting = asyncio.create_task(limit.acquire())
                 await asyncio.sleep(1)
             said += [now() for line in logs if "kube_api_qps" in line["event"]]
             waiting.cancel()
@@ -128,7 +128,7 @@ def test_a_limit_that_is_never_reached_costs_no_time() -> None:
     async def main() -> float:
         limit = limited(1e-9, 5)
         for _ in range(5):
-            await limit.turn()
+            await limit.acquire()
         return now()
 
     assert virtual.run(main()) == 0.0

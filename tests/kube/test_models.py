@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kubernetes_asyncio import client as generated
 
-from hpad.api import hpa as hpas
+from hpad.api.hpa import from_builtins
 from hpad.kube import codec, events, scale, status
 
 
@@ -48,15 +48,15 @@ async def test_a_status(through, recorded, name):
     whole = json.loads(status.combined(status.original(json.dumps(body).encode()), held.status))
     sent = whole["status"]
     back = through(without_nulls(whole), "V2HorizontalPodAutoscaler")["status"]
-    assert hpas.from_builtins({"status": back}).status == held.status
+    assert from_builtins({"status": back}).status == held.status
     assert set(back) == set(without_nulls(sent))
 
 
 async def test_an_event(through, recorded):
     real = recorded("client_go/create_events_201_FailedGetScale")["request"]["body"]
-    about = events.About("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
-    moment = hpas.from_builtins({"metadata": {"creationTimestamp": real["firstTimestamp"]}}).metadata.creation_timestamp
-    event = events.Correlator().judge(about, "Warning", "FailedGetScale", "boom", moment).event
+    about = events.ObjectReference("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
+    moment = from_builtins({"metadata": {"creationTimestamp": real["firstTimestamp"]}}).metadata.creation_timestamp
+    event = events.EventAggregator().judge(about, "Warning", "FailedGetScale", "boom", moment).event
     sent = events.created(event, "hpad")
     back = through(without_nulls(sent), "CoreV1Event")
     assert set(back) == set(without_nulls(sent))

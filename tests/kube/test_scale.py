@@ -39,7 +39,7 @@ async def cluster(script, client, clock, recorded, running):
         if path != DEPLOYMENTS:
             script.on("GET", path, says({"metadata": {"resourceVersion": "1"}, "items": None}))
             script.on("GET", path + "?watch", hangs)
-    cluster = Cluster(client, clock, pace=QUICK)
+    cluster = Cluster(client, clock, reflector_options=QUICK)
     return cluster
 
 
@@ -277,7 +277,7 @@ async def test_a_cache_that_a_reconcile_called_for_takes_turns_like_any_other(sc
     clock = SystemClock()  # a page comes sooner than the next turn
     limit = limiter.Limiter(clock, qps=5.0, burst=1)
     async with Client(ClusterConfig(script.url), clock, timeout=2.0, limiter=limit) as client:
-        cluster = Cluster(client, clock, watch_hpas=False, pace=QUICK)
+        cluster = Cluster(client, clock, watch_hpas=False, reflector_options=QUICK)
         caches = running(cluster.run())
         await until(lambda: script.asked)
 
@@ -299,7 +299,7 @@ async def test_a_cache_that_a_reconcile_called_for_takes_turns_like_any_other(sc
 async def test_what_has_not_been_heard_of_for_too_long_is_not_decided_on(script, client, clock, running, cluster):
     """Stale pods end decisions; a stale target alone does not, it can be asked for."""
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
-    wary = Cluster(client, clock, pace=QUICK, max_staleness=60)
+    wary = Cluster(client, clock, reflector_options=QUICK, max_staleness=60)
     await begin(wary, running)
     assert (await wary.read_scale("fix", ref("Deployment"))).metadata["name"] == "rv"
     clock.skipped += 61
@@ -309,7 +309,7 @@ async def test_what_has_not_been_heard_of_for_too_long_is_not_decided_on(script,
 
 async def test_an_hpa_of_a_namespace_that_is_not_watched_says_so(client, clock):
     """A file may name any namespace; no pods would pass for a target that has none."""
-    narrow = Cluster(client, clock, pace=QUICK, namespaces=("shop", "bank"), watch_hpas=False)
+    narrow = Cluster(client, clock, reflector_options=QUICK, namespaces=("shop", "bank"), watch_hpas=False)
     error = await refused(narrow.read_scale("fix", ref("Deployment")))
     assert error.message == 'hpad does not watch the namespace "fix": its setting `namespaces` names shop, bank'
 

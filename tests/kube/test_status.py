@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from kube.wire import says
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
 from hpad.api.metadata import Key
 from hpad.kube import codec, status
 from hpad.kube.errors import ApiError
@@ -61,7 +60,7 @@ def test_nothing_but_the_status_is_changed(recorded):
     before = recorded("hpa/get_before_status")["body"]
     before["metadata"] |= {"finalizers": ["a/b"], "annotations": {"c": "ü😀"}, "fromTheFuture": [1.0, None]}
     before["spec"]["fromTheFuture"] = {"big": 12345678901234567890, "a": None}
-    wanted = hpas.from_builtins({"status": recorded("hpa/get_v2_with_status")["body"]["status"]}).status
+    wanted = from_builtins({"status": recorded("hpa/get_v2_with_status")["body"]["status"]}).status
     sent = put(before, wanted)
     assert without(sent, "status", "metadata") == without(before, "status", "metadata")
     assert sent["metadata"] == without(before["metadata"], "managedFields")

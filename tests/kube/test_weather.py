@@ -15,7 +15,9 @@ from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
 from hpad.lab import cluster as lab
 
-QUICK = watch.Pace(page=3, list_timeout=2, shortest=30, longest=30, grace=5, first=0.02, last=0.2)
+QUICK = watch.ReflectorOptions(
+    page_size=3, list_timeout=2, shortest_watch=30, longest_watch=30, grace=5, initial_backoff=0.02, max_backoff=0.2
+)
 LISTS = r"^/(api|apis)/[^?]*(\?limit|$|\?continue)"
 WATCHES = r"watch=true"
 STREAMS = r"sendInitialEvents=true"
@@ -41,9 +43,9 @@ async def embedded():
 async def follow(running):
     async with AsyncExitStack() as stack:
 
-        async def start(url, pace=QUICK):
+        async def start(url, reflector_options=QUICK):
             client = await stack.enter_async_context(Client(ClusterConfig(url), SystemClock(), timeout=1.0))
-            cluster = Cluster(client, client.clock, pace=pace)
+            cluster = Cluster(client, client.clock, reflector_options=reflector_options)
             running(cluster.run())
             return cluster
 
@@ -101,8 +103,10 @@ async def test_a_server_that_comes_back_without_its_memory(follow):
 
 
 async def test_a_stalled_watch_shows_as_staleness_and_then_ends(embedded, follow):
-    pace = watch.Pace(shortest=1, longest=1, grace=0.5, first=0.02, last=0.2)
-    cluster = await follow(embedded.url, pace)
+    reflector_options = watch.ReflectorOptions(
+        shortest_watch=1, longest_watch=1, grace=0.5, initial_backoff=0.02, max_backoff=0.2
+    )
+    cluster = await follow(embedded.url, reflector_options)
     await asyncio.wait_for(cluster.ready(), 60)
     await until(lambda: max(cluster.staleness().values()) < 0.4)
     embedded.faults.stall_watches()

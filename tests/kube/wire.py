@@ -16,7 +16,7 @@ from hpad.kube.errors import ApiError
 from hpad.lab.cluster.listener import Listener
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-QUICK = watch.Pace(shortest=5, longest=5, grace=1, first=0.5, last=8)
+QUICK = watch.ReflectorOptions(shortest_watch=5, longest_watch=5, grace=1, initial_backoff=0.5, max_backoff=8)
 
 
 class SkippingClock:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hpad.api import hpa as hpas
 from hpad.api import metrics
+from hpad.api.hpa import from_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.metrics import ContainerMetrics, ExternalMetricValue, MetricValue, ObjectReference, PodMetrics
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodValue
@@ -28,7 +28,7 @@ def test_targets_are_printed_as_an_api_server_prints_them(recordings: Path) -> N
     for name, cell in table.items():
         path = folder / f"hpa_{name}.json"
         if path.exists():
-            hpa = hpas.from_builtins(json.loads(path.read_text())["body"])
+            hpa = from_builtins(json.loads(path.read_text())["body"])
             assert targets(hpa) == cell, name
             compared += 1
     assert compared > 10
@@ -39,10 +39,10 @@ def test_all_targets_where_they_are_wanted() -> None:
         "type": "Pods",
         "pods": {"metric": {"name": "p"}, "target": {"type": "AverageValue", "averageValue": "1"}},
     }
-    hpa = hpas.from_builtins({"spec": {"metrics": [metric] * 3}})
+    hpa = from_builtins({"spec": {"metrics": [metric] * 3}})
     assert targets(hpa) == "<unknown>/1, <unknown>/1 + 1 more..."
     assert targets(hpa, shown=3) == "<unknown>/1, <unknown>/1, <unknown>/1"
-    assert targets(hpas.from_builtins({"spec": {}})) == "<none>"
+    assert targets(from_builtins({"spec": {}})) == "<none>"
 
 
 def usage(pod: str, *containers: dict[str, str] | None, window: str = "30s") -> PodMetrics:

@@ -13,8 +13,7 @@ import structlog
 import virtual
 
 from hpad.api import defaults
-from hpad.api import hpa as hpas
-from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, Sample
 from hpad.engine import decide, examine, settle
@@ -25,10 +24,10 @@ from hpad.recording import reconciled, replay, writer
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def hpa(most: int = 10) -> hpas.HorizontalPodAutoscaler:
+def hpa(most: int = 10) -> HorizontalPodAutoscaler:
     target = {"type": "AverageValue", "averageValue": "10"}
     return defaults.defaulted(
-        hpas.from_builtins(
+        from_builtins(
             {
                 "metadata": {"name": "web", "namespace": "shop", "annotations": {"secret": "swordfish"}},
                 "spec": {
@@ -54,7 +53,7 @@ def life(
     for turn, answer in enumerate(answers):
         listed = hpa(most[min(turn, len(most) - 1)] if most else 10)
         view = View(
-            hpa=hpas.HorizontalPodAutoscaler(metadata=listed.metadata, spec=listed.spec, status=status),
+            hpa=HorizontalPodAutoscaler(metadata=listed.metadata, spec=listed.spec, status=status),
             now=START + timedelta(seconds=15 * turn),
             history=history,
             scale=Scale(metadata={"name": "web"}, spec=ScaleSpec(replicas), status=ScaleStatus(replicas, "app=web")),

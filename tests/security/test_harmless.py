@@ -11,7 +11,7 @@ from serve import http_server
 
 from hpad import cli, testing
 from hpad.adapter import AdapterError, Query
-from hpad.api import hpa as hpas
+from hpad.api.hpa import from_builtins
 from hpad.api.text import harmless, harmless_json, harmless_lines
 from hpad.cli import output
 from hpad.clock import SystemClock
@@ -96,7 +96,7 @@ class One(http_server.NoHpas):
         spec = {"scaleTargetRef": {"kind": ODD, "name": ODD}, "maxReplicas": 9}
         condition = {"type": "ScalingActive", "status": "False", "reason": ODD, "message": ODD}
         built = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec, "status": {"conditions": [condition]}}
-        return (hpas.from_builtins(built),)
+        return (from_builtins(built),)
 
 
 async def test_neither_page_nor_answers_of_the_port_hold_any() -> None:

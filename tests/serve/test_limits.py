@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from serve import http_server
 
-from hpad.api import hpa as hpas
+from hpad.api.hpa import from_builtins
 from hpad.daemon import process
 from hpad.serve import limits
 from hpad.serve.server import Server
@@ -78,7 +78,7 @@ class Much(http_server.NoHpas):
     def values(self) -> tuple[Any, ...]:
         name = "x" * 200
         spec = {"scaleTargetRef": {"kind": "Deployment", "name": name}, "maxReplicas": 9}
-        one = hpas.from_builtins({"metadata": {"name": name, "namespace": "shop"}, "spec": spec})
+        one = from_builtins({"metadata": {"name": name, "namespace": "shop"}, "spec": spec})
         return (one,) * 15_000
 
 

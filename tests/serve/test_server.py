@@ -9,8 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.serve import page
 from hpad.serve.page import rows as rows_of
@@ -30,7 +29,7 @@ class Source:
 
 
 def hpa(name: str, **status: Any) -> HorizontalPodAutoscaler:
-    return hpas.from_builtins(
+    return from_builtins(
         {
             "metadata": {"name": name, "namespace": "shop"},
             "spec": {"scaleTargetRef": {"kind": "Deployment", "name": name}, "maxReplicas": 9},

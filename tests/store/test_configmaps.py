@@ -14,8 +14,8 @@ from kube.wire import SkippingClock
 
 from hpad.api.metadata import Key
 from hpad.election import shards
-from hpad.kube import client as clients
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
 from hpad.store import configmaps
 
@@ -38,7 +38,7 @@ async def shelves(cluster: Cluster) -> AsyncIterator[Shelves]:
         async def shelf(
             owns: Callable[[Key], bool] = lambda key: True, clock: SkippingClock | None = None
         ) -> configmaps.ConfigMaps:
-            client = clients.Client(ClusterConfig(cluster.url), clock or SkippingClock(), timeout=2.0)
+            client = Client(ClusterConfig(cluster.url), clock or SkippingClock(), timeout=2.0)
             made = configmaps.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", owns)
             await made.load()
             return made

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpad.api import hpa as hpas
+from hpad.api.hpa import HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.engine.history import Heard, History, Recommendation, Rescale
 from hpad.store import record
@@ -23,7 +23,7 @@ recommendations = st.lists(st.builds(Recommendation, moments, counts, st.boolean
 heard = st.builds(Heard, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
 histories = st.builds(History, recommendations, rescales, rescales, st.lists(heard, max_size=2).map(tuple))
 conditions = st.builds(
-    hpas.HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerCondition,
     st.sampled_from(["AbleToScale", "ScaledToZero"]),
     st.sampled_from(["True", "False"]),
     st.none() | moments,
@@ -31,7 +31,7 @@ conditions = st.builds(
     st.text(max_size=20),
 )
 statuses = st.builds(
-    hpas.HorizontalPodAutoscalerStatus,
+    HorizontalPodAutoscalerStatus,
     st.none() | counts,
     st.none() | moments,
     counts,

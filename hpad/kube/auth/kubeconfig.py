@@ -25,7 +25,7 @@ from hpad.clock import SystemClock
 from hpad.kube.auth import exec_plugin, oidc
 from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
 
-__all__ = ["ClusterConfig", "ConfigError", "load"]
+__all__ = ["ClusterConfig", "ConfigError", "load_cluster_config"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FILES_S = 60.0  # how often tokens and certificates in files are read anew, as Kubernetes' own clients do
@@ -38,7 +38,7 @@ _TLS = (
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
-def load(kubeconfig: str | None = None, context: str | None = None) -> ClusterConfig:
+def load_cluster_config(kubeconfig: str | None = None, context: str | None = None) -> ClusterConfig:
     """The cluster to work for. Blocks (files, plugins): call it in a thread where a loop is running.
 
     `kubeconfig` names a file; without it the files of KUBECONFIG, then ~/.kube/config, then the pod hpad runs in.

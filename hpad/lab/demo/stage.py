@@ -9,15 +9,14 @@ from pathlib import Path
 import msgspec
 
 from hpad import settings
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
 from hpad.daemon import app
 from hpad.engine.view import Tunables
-from hpad.kube import client as clients
 from hpad.kube import errors
 from hpad.kube.auth import credentials
+from hpad.kube.client import Client
 from hpad.lab.cluster import cluster as clusters
 from hpad.lab.demo.documents import Document
 from hpad.lab.demo.errors import DemoError
@@ -36,7 +35,7 @@ PATHS = {
 class Stage:
     """Where things are put up and seen: the API server's objects, the real processes, and hpad's own words."""
 
-    def __init__(self, cluster: clusters.Cluster, daemon: app.App, client: clients.Client, clock: Clock) -> None:
+    def __init__(self, cluster: clusters.Cluster, daemon: app.App, client: Client, clock: Clock) -> None:
         self.clock = clock
         self._cluster = cluster
         self._daemon = daemon
@@ -66,7 +65,7 @@ class Stage:
     def hpa(self, name: str) -> HorizontalPodAutoscaler | None:
         """The HPA as the API server has it, None where there is none."""
         found = self._cluster.get("horizontalpodautoscalers", name, NAMESPACE)
-        return hpas.from_builtins(found) if found else None
+        return from_builtins(found) if found else None
 
     def processes(self, name: str) -> list[int]:
         """The process ids of a Deployment's pods that run now."""
@@ -111,7 +110,7 @@ async def opened(directory: Path, sources: Sequence[settings.SourceSettings]) ->
         kubeconfig = await cluster.kubeconfig(directory / "kubeconfig")
         told = told_to(str(kubeconfig), sources)
         async with (
-            clients.Client(credentials.ClusterConfig(cluster.url), clock, user_agent="hpad-demo") as client,
+            Client(credentials.ClusterConfig(cluster.url), clock, user_agent="hpad-demo") as client,
             app.App(told, clock=clock) as daemon,
         ):
             async with _patience("hpad did not get ready"):

@@ -12,9 +12,9 @@ import pytest
 from kube.contract import apiserver
 
 from hpad.clock import SystemClock
-from hpad.kube import client as clients
 from hpad.kube import watch
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.kubeconfig import load_cluster_config
+from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
@@ -59,7 +59,7 @@ class Api:
     `kubeconfig` is for programs of their own.
     """
 
-    def __init__(self, client: clients.Client, kubeconfig: Path) -> None:
+    def __init__(self, client: Client, kubeconfig: Path) -> None:
         self.client = client
         self.kubeconfig = kubeconfig
         self.namespace = f"contract-{secrets.token_hex(4)}"
@@ -72,8 +72,10 @@ class Api:
         return json.loads(await self.client.request(method, path, params=params, body=data, content_type=kind))
 
     def cluster(self, **options: Any) -> Cluster:
-        pace = watch.Pace(page=7, first=0.1, last=1.0)
-        return Cluster(self.client, self.client.clock, namespaces=(self.namespace,), pace=pace, **options)
+        reflector_options = watch.ReflectorOptions(page_size=7, initial_backoff=0.1, max_backoff=1.0)
+        return Cluster(
+            self.client, self.client.clock, namespaces=(self.namespace,), reflector_options=reflector_options, **options
+        )
 
 
 @pytest.fixture(scope="session")
@@ -101,8 +103,8 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
 @asynccontextmanager
 async def started(kubeconfig: Path) -> AsyncIterator[Api]:
     """An API server seen through a client and a namespace of its own."""
-    where = await asyncio.to_thread(config.load, str(kubeconfig))
-    async with clients.Client(where, SystemClock()) as client:
+    where = await asyncio.to_thread(load_cluster_config, str(kubeconfig))
+    async with Client(where, SystemClock()) as client:
         api = Api(client, kubeconfig)
         await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace}})
         yield api

@@ -12,8 +12,8 @@ from typing import Any
 from kube.contract import apiserver, metrics_apis
 
 from hpad.clock import SystemClock
-from hpad.kube import client as clients
-from hpad.kube.auth import kubeconfig as config
+from hpad.kube.auth.kubeconfig import load_cluster_config
+from hpad.kube.client import Client
 from hpad.kube.errors import ApiError
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ _LOADING = asyncio.Lock()
 class Side:
     """`hpas` and `events` say what an HPA controller has made of the cluster, without times and identities."""
 
-    def __init__(self, client: clients.Client, kubeconfig: Path) -> None:
+    def __init__(self, client: Client, kubeconfig: Path) -> None:
         self.client = client
         self.kubeconfig = kubeconfig
         self._pods: dict[str, Json] = {}
@@ -182,8 +182,8 @@ async def started(folder: Path, load: metrics_apis.Load) -> AsyncIterator[Side]:
     async with contextlib.AsyncExitStack() as stack:
         running = await asyncio.to_thread(stack.enter_context, apiserver.start(folder))
         async with _LOADING:
-            told = await asyncio.to_thread(config.load, str(running.kubeconfig))
-        client = await stack.enter_async_context(clients.Client(told, SystemClock()))
+            told = await asyncio.to_thread(load_cluster_config, str(running.kubeconfig))
+        client = await stack.enter_async_context(Client(told, SystemClock()))
         side = Side(client, running.kubeconfig)
         port = await stack.enter_async_context(metrics_apis.serving(load, side.pods))
         await side.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})

@@ -16,9 +16,9 @@ from kube.contract.test_contract import HPAS, PODS, hpa, pod
 from kube.wire import until
 
 from hpad.clock import SystemClock
-from hpad.kube import client as clients
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
@@ -26,7 +26,7 @@ from hpad.lab import cluster as lab
 CONFIG_MAPS = "/api/v1/{ns}/configmaps"
 FLAGS = ("--watch-cache=false", "--feature-gates=WatchList=false")
 """Answers come from etcd, lists in pages."""
-PACE = watch.Pace(page=7, first=0.05, last=0.2)
+QUICK = watch.ReflectorOptions(page_size=7, initial_backoff=0.05, max_backoff=0.2)
 
 
 class Forgetful(NamedTuple):
@@ -86,8 +86,8 @@ async def test_a_watch_whose_version_is_forgotten(forgetful: Forgetful, running:
     api = forgetful.api
     for name in ("stays", "changes", "goes"):
         await api.ask("POST", HPAS, hpa(name))
-    async with relayed(api.client.config) as (relay, where), clients.Client(where, SystemClock()) as client:
-        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), pace=PACE)
+    async with relayed(api.client.config) as (relay, where), Client(where, SystemClock()) as client:
+        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), reflector_options=QUICK)
         running(cluster.run())
         await asyncio.wait_for(cluster.ready(), 60)
         told: list[tuple[str, bool, bool]] = []
@@ -136,13 +136,13 @@ async def test_a_list_whose_continue_token_is_forgotten(forgetful: Forgetful, ru
             await forgetful.touch()
             await forgetful.compact()
 
-    async with clients.Client(
+    async with Client(
         api.client.config,
         SystemClock(),
         limiter=Interfering(act),  # type: ignore[arg-type]  # it has what a client asks for
         observe=lambda method, host, code, seconds: codes.append(code),
     ) as client:
-        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), pace=PACE)
+        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), reflector_options=QUICK)
         running(cluster.pods.run())
         await asyncio.wait_for(cluster.pods.synced.wait(), 60)
         listed = {item["metadata"]["name"] for item in (await api.ask("GET", PODS))["items"]}

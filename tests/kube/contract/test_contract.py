@@ -7,9 +7,14 @@ import msgspec
 import pytest
 from kube.wire import until
 
-from hpad.api import hpa as hpas
 from hpad.api import selector
-from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
+from hpad.api.hpa import (
+    CrossVersionObjectReference,
+    HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerStatus,
+    from_builtins,
+    to_builtins,
+)
 from hpad.api.metadata import Key
 from hpad.engine.conditions import Event
 from hpad.kube.errors import ApiError
@@ -103,7 +108,7 @@ async def test_hpas_come_as_the_server_has_defaulted_them(api, cluster):
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
     held = cluster.hpas.get(Key(api.namespace, "web"))
     assert held.metadata.uid == made["metadata"]["uid"]
-    assert hpas.to_builtins(held)["spec"] == made["spec"]
+    assert to_builtins(held)["spec"] == made["spec"]
     assert held.spec.min_replicas == 1
 
 
@@ -188,7 +193,7 @@ async def test_a_status_write_leaves_the_rest_alone(api, cluster):
         made["metadata"].pop(name, None)
     assert now["metadata"] == made["metadata"]
     assert now["spec"] == made["spec"]
-    assert written.status == hpas.from_builtins({"status": now["status"]}).status == status()
+    assert written.status == from_builtins({"status": now["status"]}).status == status()
     assert cluster.hpas.get(Key(api.namespace, "web")).status == status()
 
 
@@ -218,10 +223,10 @@ async def test_events_are_counted_and_combined(api, cluster):
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
     held = cluster.hpas.get(Key(api.namespace, "web"))
     for _ in range(3):
-        cluster.recorder.record(held, Event("Warning", "FailedGetScale", "boom"))
+        cluster.event_recorder.record(held, Event("Warning", "FailedGetScale", "boom"))
     for size in range(13, 0, -1):
-        cluster.recorder.record(held, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
-    await asyncio.wait_for(cluster.recorder.flush(), 60)
+        cluster.event_recorder.record(held, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
+    await asyncio.wait_for(cluster.event_recorder.flush(), 60)
     events = (await api.ask("GET", "/api/v1/{ns}/events"))["items"]
     counts = {event["message"]: event["count"] for event in events}
     combined = "(combined from similar events): New size: 1"

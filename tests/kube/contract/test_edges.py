@@ -11,7 +11,7 @@ import aiohttp.web
 import yaml
 from kube.contract.conftest import Api
 from kube.contract.test_contract import HPAS, hpa
-from kube.contract.test_process import WEB, Place, hpad, lines, place, until
+from kube.contract.test_process import WEB, TargetKey, hpad, lines, place, until
 
 __all__ = ["place"]
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ async def source(answer: Callable[[], Awaitable[int]]) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def configure(place: Place, sources: Json) -> None:
+async def configure(place: TargetKey, sources: Json) -> None:
     await asyncio.to_thread(place.config.write_text, yaml.safe_dump({"sources": sources}))
 
 
@@ -51,7 +51,7 @@ async def events_of(log: Path) -> list[str]:
     return [line["event"] for line in await asyncio.to_thread(lines, log)]
 
 
-async def test_what_was_decided_before_an_edit_is_never_written(place: Place, tmp_path: Path) -> None:
+async def test_what_was_decided_before_an_edit_is_never_written(place: TargetKey, tmp_path: Path) -> None:
     """The maximum is lowered while the metric that asks for more is on its way: the old maximum is never reached."""
     edited, seen = asyncio.Event(), asyncio.Event()
     waiting = 0
@@ -81,7 +81,7 @@ async def test_what_was_decided_before_an_edit_is_never_written(place: Place, tm
 
 
 async def test_two_hpas_of_one_custom_resource_compete_from_the_start(api: Api, tmp_path: Path) -> None:
-    made = Place(api, tmp_path)
+    made = TargetKey(api, tmp_path)
     await made.wait_for(600)
     await configure(made, {"numbers": {"adapter": "static", "file": str(tmp_path / "numbers.yaml")}})
     body = {"apiVersion": WIDGET["apiVersion"], "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 2}}
@@ -101,7 +101,7 @@ async def test_two_hpas_of_one_custom_resource_compete_from_the_start(api: Api, 
     assert (await api.ask("GET", f"{WIDGETS}/w"))["spec"]["replicas"] == 2
 
 
-async def test_a_file_yields_to_an_hpa_of_the_server(place: Place, tmp_path: Path) -> None:
+async def test_a_file_yields_to_an_hpa_of_the_server(place: TargetKey, tmp_path: Path) -> None:
     """The HPA of the server would keep 2; the file wants 4, and writes only once that HPA is gone."""
     folder = tmp_path / "hpas"
     folder.mkdir()
@@ -124,7 +124,7 @@ async def test_a_file_yields_to_an_hpa_of_the_server(place: Place, tmp_path: Pat
     assert len(told) == 1, told
 
 
-async def test_another_client_that_sets_the_count_is_named_once(place: Place, tmp_path: Path) -> None:
+async def test_another_client_that_sets_the_count_is_named_once(place: TargetKey, tmp_path: Path) -> None:
     log = tmp_path / "log"
     await place.wait_for(120)
     async with hpad(place, log):
@@ -146,7 +146,7 @@ async def test_another_client_that_sets_the_count_is_named_once(place: Place, tm
         assert await count() == 1
 
 
-async def test_a_dry_run_writes_nothing_and_says_so(place: Place, tmp_path: Path) -> None:
+async def test_a_dry_run_writes_nothing_and_says_so(place: TargetKey, tmp_path: Path) -> None:
     await place.wait_for(120)
     log = tmp_path / "log"
     async with hpad(place, log, "--dry-run"):

@@ -37,7 +37,7 @@ FLAGS = (
 )
 
 
-class Place:
+class TargetKey:
     """A Deployment with its pods, made by hand where nobody else makes any, an HPA by a number, and that number."""
 
     def __init__(self, api: Api, folder: Path) -> None:
@@ -107,14 +107,14 @@ class Place:
 
 
 @pytest.fixture
-async def place(api: Api, tmp_path: Path) -> Place:
-    made = Place(api, tmp_path)
+async def place(api: Api, tmp_path: Path) -> TargetKey:
+    made = TargetKey(api, tmp_path)
     await made.prepare()
     return made
 
 
 @contextlib.asynccontextmanager
-async def hpad(place: Place, log: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def hpad(place: TargetKey, log: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process, ended with SIGTERM if it still runs; `more` flags beat those of all tests."""
     api = place.api
     where = (f"--kubeconfig={api.kubeconfig}", f"--namespace={api.namespace}", f"--config={place.config}")
@@ -152,7 +152,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_it_scales_says_so_and_ends_in_good_order(place: Place, tmp_path: Path) -> None:
+async def test_it_scales_says_so_and_ends_in_good_order(place: TargetKey, tmp_path: Path) -> None:
     log = tmp_path / "log"
     lasting = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=90s")  # it leads to its end
     async with hpad(place, log, *lasting) as process:
@@ -192,7 +192,7 @@ async def test_it_scales_says_so_and_ends_in_good_order(place: Place, tmp_path: 
 
 
 async def test_one_that_is_killed_is_followed_by_another(
-    place: Place, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
+    place: TargetKey, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
 ) -> None:
     """No rescale is done twice, none is left out."""
     async with hpad(place, tmp_path / "first") as first:
@@ -224,7 +224,7 @@ async def test_one_that_is_killed_is_followed_by_another(
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.real_kube_apiserver)], indirect=True)
 async def test_an_api_server_that_is_restarted(
-    place: Place, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
+    place: TargetKey, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
 ) -> None:
     """What is due by then is done once, and the lead is ours again."""
     real = request.getfixturevalue("real")

@@ -256,7 +256,7 @@ def _controller(theirs: Side, folder: Path) -> contextlib.AbstractContextManager
 
 @contextlib.asynccontextmanager
 async def _hpad(ours: Side, told_settings: settings.Settings) -> AsyncIterator[None]:
-    told = await asyncio.to_thread(kubeconfig.load, str(ours.kubeconfig))
+    told = await asyncio.to_thread(kubeconfig.load_cluster_config, str(ours.kubeconfig))
     wanted = msgspec.structs.replace(told_settings, sync_period=timedelta(seconds=PERIOD), listen=None)
     async with app.App(wanted, cluster_config=told) as daemon:
         async with asyncio.timeout(30):

@@ -13,8 +13,8 @@ from kube.contract.test_contract import HPAS, WORKLOADS, hpa, workload
 from kube.contract.test_refusals import refusal
 
 from hpad.clock import SystemClock
-from hpad.kube import client as clients
 from hpad.kube.auth import kubeconfig
+from hpad.kube.client import Client
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
 
@@ -156,16 +156,20 @@ async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         if (reason := apiserver.missing()) is not None:
             pytest.skip(reason)
         way_in = request.getfixturevalue("real").kubeconfig
-        async with clients.Client(await asyncio.to_thread(kubeconfig.load, str(way_in)), SystemClock()) as client:
+        async with Client(
+            await asyncio.to_thread(kubeconfig.load_cluster_config, str(way_in)), SystemClock()
+        ) as client:
             yield await _with_namespace(client, way_in)
     else:
         async with lab.Cluster(controllers=False, kubelet=False, authorization=True) as embedded:
             way_in = await embedded.kubeconfig(tmp_path / "kubeconfig")
-            async with clients.Client(await asyncio.to_thread(kubeconfig.load, str(way_in)), SystemClock()) as client:
+            async with Client(
+                await asyncio.to_thread(kubeconfig.load_cluster_config, str(way_in)), SystemClock()
+            ) as client:
                 yield await _with_namespace(client, way_in)
 
 
-async def _with_namespace(client: clients.Client, way_in: Path) -> Api:
+async def _with_namespace(client: Client, way_in: Path) -> Api:
     api = Api(client, way_in)
     await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace}})
     return api

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockBuster
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.lab.demo import show
 from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.half import Half
@@ -53,7 +52,7 @@ class Stage:
 
     def hpa(self, name: str) -> HorizontalPodAutoscaler | None:
         wanted = 7 if self.clock.seconds >= 10 else 1
-        return hpas.from_builtins(
+        return from_builtins(
             {
                 "metadata": {"name": name},
                 "spec": {"scaleTargetRef": {"kind": "Deployment", "name": name}, "maxReplicas": 10, "metrics": []},

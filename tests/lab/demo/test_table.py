@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpad.api import hpa as hpas
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.lab.demo import table
 from hpad.lab.demo.style import Style
 
@@ -30,7 +29,7 @@ def external_now(current: dict[str, str]) -> dict[str, Any]:
 
 
 def hpa(metrics: list[Any], current: list[Any] | None) -> HorizontalPodAutoscaler:
-    return hpas.from_builtins(
+    return from_builtins(
         {
             "metadata": {"name": "web", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {
