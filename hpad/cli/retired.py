@@ -1,10 +1,12 @@
-"""Flags that earlier versions of kube-controller-manager had for HPAs: when each went, and what to write instead.
+"""Flags that earlier versions of kube-controller-manager or of hpad had: when each went, and what to write instead.
 
 Source: kubernetes/kubernetes pull requests 90368 (1.19) and 124948 (1.31); CHANGELOG-1.12.
 """
 
 from collections.abc import Sequence
 from typing import Final
+
+from hpad import settings
 
 _PREFIX: Final = "--horizontal-pod-autoscaler-"
 _FLAGS: Final = {
@@ -23,6 +25,7 @@ _FLAGS: Final = {
     f"{_PREFIX}downscale-stabilization-window": (
         f"is what documentation of Kubernetes 1.12 calls it: write {_PREFIX}downscale-stabilization"
     ),
+    **{f"--{name.replace('_', '-')}": f"was removed: {instead}" for name, instead in settings.REMOVED.items()},
 }
 
 

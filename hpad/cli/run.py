@@ -35,7 +35,7 @@ _ALIKE: Final = 0.85
 
 def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """The names that are probably meant for hpad, each with the one that it would have to be."""
-    known = {f"HPAD_{name.upper()}" for name in (*_OTHERS, *settings.PARSERS, *settings.RENAMED)}
+    known = {f"HPAD_{name.upper()}" for name in (*_OTHERS, *settings.PARSERS, *settings.RENAMED, *settings.REMOVED)}
     strange = sorted(name for name in environ if name.startswith("HPAD_") and name not in known)
     near = ((name, difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)) for name in strange)
     return [(name, match[0]) for name, match in near if match]
@@ -97,7 +97,6 @@ _FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("store", "KIND", "where histories survive: sqlite[:FILE], cluster or memory (what fits)", ("--store",)),
     ("listen", "HOST:PORT", "metrics, health, JSON, status page (127.0.0.1:8473); none: not at all", ("--listen",)),
     ("max_staleness", "DURATION", "keep replicas when a watch brings nothing for so long (5m)", ("--max-staleness",)),
-    ("memory_limit", "SIZE", "keep and do less near it: 256Mi, none or auto (the cgroup's)", ("--memory-limit",)),
     ("event_component", "NAME", "source of events (horizontal-pod-autoscaler)", ("--event-component",)),
     ("log_level", "LEVEL", "debug, info (default), warning or error", ("--log-level",)),
     ("log_format", "FORMAT", "text, json or auto (default): text on a terminal", ("--log-format",)),
@@ -229,7 +228,7 @@ def run(args: argparse.Namespace) -> int:
     except (settings.SettingsError, folder.FolderError) as error:
         print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
         return 2
-    process.give_memory_back()
+    process.configure_allocator()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload; the default would be to die
     try:
         with logs.aside() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:

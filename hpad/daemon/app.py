@@ -13,7 +13,7 @@ from hpad import __version__
 from hpad.clock import Clock, SystemClock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
-from hpad.daemon import assembly, lifecycle
+from hpad.daemon import assembly, lifecycle, process
 from hpad.election import coordinator, shards
 from hpad.election import leader as leader_module
 from hpad.kube import access, cluster, watch
@@ -38,7 +38,6 @@ LIVE = frozenset(
         "competing_hpas",
         "log_level",
         "log_format",
-        "memory_limit",
         "names_zero",
     }
 )
@@ -136,15 +135,13 @@ class App:
         if {"sources", "routes", "sync_period"} & set(taken):
             patience = self.settings.sync_period.total_seconds()
             await self._made.metrics.exchange(self._made.gatherer(new), patience=patience)
-        before, self.settings = self.settings, new
+        self.settings = new
         self._made.reconciler.retune(assembly.options(new), self._made.fallbacks(new))
         self.controller.retune(period=new.sync_period.total_seconds(), workers=new.workers)
         if self._made.handover is not None:
             self._made.handover.retune(self._made.rest(new))
         if isinstance(self.store, persistent.Lasting):
             self.store.retune(assembly.pace(new))
-        if new.memory_limit != before.memory_limit:
-            await self._made.guard.retune(new.memory_limit)
         if self.server is not None:
             await self.server.refresh()
         kept = [name for name in changed if name not in LIVE]
@@ -207,13 +204,11 @@ class App:
         return [agreed.trouble] if agreed is not None and agreed.trouble and not agreed.agreed else []
 
     def troubles(self) -> list[str]:
-        """What is wrong with the cluster's watches, with the Lease, with memory, with histories and with the folder's
+        """What is wrong with the cluster's watches, with the Lease, with histories and with the folder's
         files, a sentence each."""
         found = list(self.cluster.troubles)
         if self.agreement is not None and self.agreement.trouble is not None:
             found.append(self.agreement.trouble)
-        if self._made.guard.trouble is not None:
-            found.append(self._made.guard.trouble)
         if isinstance(self.store, persistent.Lasting) and self.store.trouble is not None:
             found.append(f"a restart would lose the state of the HPAs: {self.store.trouble}")
         files = self._made.folder
@@ -260,7 +255,8 @@ class App:
         if made.journal is not None:
             journal = made.journal
             ordered.append(lifecycle.Component("journal", "outlives the last reconcile", journal.start, journal.stop))
-        ordered.append(self._memory(made))
+        why = "bursts of work leave holes in the heap"
+        ordered.append(self._components.background("memory", why, lambda: process.trim_regularly(self.clock)))
         if self.settings.listen is not None:
             self.server = window = self._window(self.settings.listen)
             ordered.append(
@@ -297,16 +293,6 @@ class App:
                 self._log.error("a metric source does not work", source=name, settings=said, error=error.message)
 
         return lifecycle.Component("sources", "a broken one is known before it is asked", start, metrics.aclose)
-
-    def _memory(self, made: assembly.Assembly) -> lifecycle.Component:
-        guard = made.guard
-        running = self._components.background("memory", "limits hold from the start", guard.run)
-
-        async def start() -> None:
-            await guard.start()
-            await running.start()
-
-        return running._replace(start=start)
 
     def _election(self, made: assembly.Assembly) -> list[lifecycle.Component]:
         if made.agreement is None:
@@ -377,6 +363,5 @@ class App:
 
     def _refresh_series(self) -> None:
         self.telemetry.sources(self._made.metrics.reports())
-        self.telemetry.cached(self._made.guard.sizes())
         for resource, seconds in self.cluster.staleness().items():
             self.telemetry.stale(resource, seconds)

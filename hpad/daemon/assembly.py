@@ -17,7 +17,6 @@ from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handover
 from hpad.controller.overlap import Claims
 from hpad.controller.reconcile import Options, Reconciler
-from hpad.daemon import memory_limit
 from hpad.election import coordinator, lease, owner
 from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, limiter, watch
@@ -105,7 +104,6 @@ class Assembly:
         self.reconciler = self._build_reconciler()
         self.controller = self._build_controller()
         self.handover = self._build_handover()
-        self.guard = self._build_guard()
 
     def gatherer(self, settings: Settings) -> manager.Gatherer:
         """The sources of these settings, for a start or in the place of others."""
@@ -217,16 +215,6 @@ class Assembly:
         )
         self.agreement.attend(handover)
         return handover
-
-    def _build_guard(self) -> memory_limit.Guard:
-        """Keeps within the memory that there is: what is kept for convenience goes first, then other work waits."""
-        kept: list[memory_limit.Cache] = [
-            *memory_limit.remembered(),
-            memory_limit.Kept("answers", lambda: self.metrics.kept, self.metrics.let_go),
-        ]
-        if self.journal is not None:
-            kept.append(memory_limit.Kept("recordings", self.journal.__len__, self.journal.clear))
-        return memory_limit.Guard(self._settings.memory_limit, self._clock, self._telemetry, kept, self.controller.shed)
 
     def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
         self._telemetry.answered(source, seconds, None if error is None else error.blame)

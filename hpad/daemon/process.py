@@ -20,6 +20,7 @@ from hpad.clock import Clock
 from hpad.daemon import logs
 
 STALL_SECONDS = 0.5
+TRIM_SECONDS = 60.0
 _STATUS_SECONDS = 5.0
 _STATUS_LENGTH = 200
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -37,20 +38,39 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return new_loop
 
 
-def give_memory_back() -> None:
-    """Have the C library return what is freed to the system, where it can be told to (glibc's mallopt(3)).
+def configure_allocator() -> None:
+    """Makes the C library return freed memory to the system, where it has mallopt(3).
 
-    By default every thread of a pool gets a heap of its own, and what is large is taken from them once something large
-    was freed: lists, scrapes and pages of thousands of HPAs then leave holes that nothing else fills, and a process
-    that needs no more than before grows for hours.
+    By default each thread has a heap of its own, and the size from which blocks are mapped separately grows with the
+    largest block freed. Lists, scrapes and pages of thousands of HPAs then leave holes, and the process
+    grows for hours.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
-    told = {_M_ARENA_MAX: _ARENAS, _M_MMAP_THRESHOLD: _LARGE_BYTES, _M_TRIM_THRESHOLD: _LARGE_BYTES}
-    for parameter, value in told.items():
+    options = {_M_ARENA_MAX: _ARENAS, _M_MMAP_THRESHOLD: _LARGE_BYTES, _M_TRIM_THRESHOLD: _LARGE_BYTES}
+    for parameter, value in options.items():
         mallopt(parameter, value)
+
+
+def trim() -> None:
+    """Returns free memory to the system, where the C library has malloc_trim(3). Blocks."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        return
+
+
+async def trim_regularly(clock: Clock) -> None:
+    """Calls `trim` in a thread every TRIM_SECONDS.
+
+    By itself the C library returns only the end of its heap (mallopt(3), M_TRIM_THRESHOLD). Each burst, such as HPAs
+    that wait for a source, would leave holes in it.
+    """
+    while True:
+        await clock.sleep(TRIM_SECONDS)
+        await asyncio.to_thread(trim)
 
 
 @asynccontextmanager

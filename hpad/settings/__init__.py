@@ -6,7 +6,17 @@ adapter (and may be a secret) is never repeated.
 """
 
 from hpad.settings.origins import load, origins
-from hpad.settings.sections import ELECTION, JOINED, OF_SOURCES, PARSERS, RENAMED, SERVING, TUNABLES, of_adapter
+from hpad.settings.sections import (
+    ELECTION,
+    JOINED,
+    OF_SOURCES,
+    PARSERS,
+    REMOVED,
+    RENAMED,
+    SERVING,
+    TUNABLES,
+    of_adapter,
+)
 from hpad.settings.shape import (
     BUILT_IN_SOURCES,
     HISTORY_FILE,
@@ -33,6 +43,7 @@ __all__ = [
     "OF_SOURCES",
     "PARSERS",
     "RABBITMQ_METRICS",
+    "REMOVED",
     "RENAMED",
     "SERVING",
     "STORES",

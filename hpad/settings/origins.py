@@ -100,6 +100,8 @@ def _place(origin: str, field: str) -> str:
 def _unknown(field: str) -> str:
     if field in sections.RENAMED:
         return f"{shown(field)} is called {shown(sections.RENAMED[field])} now"
+    if field in sections.REMOVED:
+        return f"{shown(field)} was removed: {sections.REMOVED[field]}"
     return f"unknown field {shown(field)}{values.near(field, tuple(sections.PARSERS)) or _SEE}"
 
 
@@ -150,7 +152,11 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
     """`HPAD_SYNC_PERIOD` and so on; names that mean nothing to hpad are left alone (Services put some there)."""
-    known = [*(field for field in sections.PARSERS if field not in _NOT_IN_THE_ENVIRONMENT), *sections.RENAMED]
+    known = [
+        *(field for field in sections.PARSERS if field not in _NOT_IN_THE_ENVIRONMENT),
+        *sections.RENAMED,
+        *sections.REMOVED,
+    ]
     named = [(f"HPAD_{field.upper()}", field) for field in known]
     found: list[tuple[str, str, Any]] = [(name, field, environ[name]) for name, field in named if name in environ]
     if environ.get("HPAD_RABBITMQ_URL"):

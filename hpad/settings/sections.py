@@ -120,7 +120,6 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "sync_period": values.period,
     "workers": values.count,
     "max_staleness": values.staleness,
-    "memory_limit": values.memory,
     "kube_api_qps": values.qps,
     "kube_api_burst": values.count,
     "event_component": values.object_name,
@@ -172,5 +171,9 @@ SERVING = {
 JOINED = ("feature_gates", "sources")
 """Settings of which a later origin replaces only the entries that it names."""
 RENAMED: dict[str, str] = {}
-"""Names that settings have had in earlier versions, and what they are called now: none was renamed so far. An adapter
-names those of its own sources (`renamed` in its Settings)."""
+"""Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
+Settings)."""
+REMOVED: dict[str, str] = {
+    "memory_limit": "set systemd's MemoryMax= or the container's resources.limits.memory",
+}
+"""Former settings, with what to use instead."""

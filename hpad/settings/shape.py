@@ -231,7 +231,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `max_staleness`: once a watch that decisions need has brought nothing for that long, replicas are kept. Bookmarks
     come about once a minute and a silent watch is begun anew after two and a half, so five minutes are two such rounds.
     `kube_api_qps` None: requests to the API server are not limited on this side.
-    `memory_limit` in bytes; None: what the process's cgroup and resource limits say; 0: none.
     `names_zero`: the feature gate HPAScaleToZero has been set, whatever to.
     `record_limit` is what recordings may take, in bytes; 0: as much as there is.
     """
@@ -245,7 +244,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sync_period: timedelta = timedelta(seconds=15)
     workers: int = 64
     max_staleness: timedelta = timedelta(minutes=5)
-    memory_limit: int | None = None
     kube_api_qps: float | None = None
     kube_api_burst: int = 30
     event_component: str = "horizontal-pod-autoscaler"

@@ -18,7 +18,7 @@ from hpad.engine.view import Gates
 from hpad.settings.shape import LEASES
 
 _T = TypeVar("_T")
-_LEAST_MEMORY = 1 << 20
+_LEAST_BYTES = 1 << 20
 _LEAST_PERIOD = timedelta(milliseconds=100)
 _LEAST_STALENESS = timedelta(seconds=1)
 _MOST = 2**31 - 1  # the original's flags are of 32 bits
@@ -74,30 +74,15 @@ def path(value: Any) -> Path | None:
     return None if given is None else Path(given).expanduser()
 
 
-def memory(value: Any) -> int | None:
-    """Bytes, as Kubernetes writes them; "auto" is None: whatever limits the process anyway; "none" is 0."""
-    if value in ("", "auto", None):
-        return None
+def disk(value: Any) -> int:
+    """Returns bytes from a Kubernetes quantity; "none" is 0."""
     if value == "none":
         return 0
     try:
         parsed = 0 if isinstance(value, bool) else Quantity.parse(value).value()
     except (QuantityError, TypeError):
         parsed = 0
-    if not _LEAST_MEMORY <= parsed < 1 << 63:
-        raise ValueError(f'{shown(value)} is not an amount of memory of 1Mi or more such as "256Mi", "auto" or "none"')
-    return parsed
-
-
-def disk(value: Any) -> int:
-    """Bytes, as Kubernetes writes them; "none" is 0."""
-    if value == "none":
-        return 0
-    try:
-        parsed = memory(value)
-    except ValueError:
-        parsed = None
-    if not parsed:
+    if not _LEAST_BYTES <= parsed < 1 << 63:
         raise ValueError(f'{shown(value)} is not an amount of disk of 1Mi or more such as "1Gi", or "none"')
     return parsed
 

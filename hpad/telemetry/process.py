@@ -1,4 +1,4 @@
-"""How the process itself fares: its loop, its memory, its caches, its log.
+"""How the process itself fares: its loop, its memory, its log.
 
 Who leads, and who shares the HPAs, where there may be several hpads.
 
@@ -7,7 +7,7 @@ How histories are kept.
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 import prometheus_client
@@ -48,15 +48,6 @@ class Process(Series):
         )
         self._tasks = self._gauge("hpad_tasks", "Tasks of the event loop")
         self._blocks = self._gauge("hpad_allocated_blocks", "Blocks of memory that Python has in use")
-        self._memory_limit = self._gauge(
-            "hpad_memory_limit_bytes", "What memory is limited to, and by what", ["origin"]
-        )
-        self._memory_level = self._gauge("hpad_memory_level", "0: enough; 1: caches are emptied; 2: load is shed")
-        self._make_caches()
-
-    def _make_caches(self) -> None:
-        self._entries = self._gauge("hpad_cache_entries", "Entries of what is kept for convenience", ["cache"])
-        self._emptied = self._counter("hpad_caches_emptied", "Times that caches were emptied for lack of memory")
         self._staleness = self._gauge(
             "hpad_cache_staleness_seconds", "Time since a watch last gave a sign of life", ["resource"]
         )
@@ -76,24 +67,6 @@ class Process(Series):
     def log_lines_dropped(self, lines: int) -> None:
         """So many lines of the log have been dropped up to now."""
         self._log_lines.dropped = lines
-
-    def memory_limits(self, bytes_by_origin: Mapping[str, int]) -> None:
-        """All limits in force; none: no series."""
-        self._memory_limit.clear()
-        for origin, size in bytes_by_origin.items():
-            self._memory_limit.labels(origin).set(size)
-
-    def memory_level(self, level: int) -> None:
-        """How short memory is (`pressure.Level`)."""
-        self._memory_level.set(level)
-
-    def caches_emptied(self) -> None:
-        self._emptied.inc()
-
-    def cached(self, entries: Mapping[str, int]) -> None:
-        """How much there is in each cache."""
-        for cache, count in entries.items():
-            self._entries.labels(cache).set(count)
 
     def stale(self, resource: str, seconds: float) -> None:
         self._staleness.labels(resource).set(seconds)

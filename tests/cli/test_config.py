@@ -157,7 +157,6 @@ def test_addresses_and_queries_are_shown_without_credentials(
         ("--kube-api-qps=2.5", "kube_api_qps", 2.5),
         ("--namespace=a,b", "namespaces", ["a", "b"]),
         ("--sync-period=1m", "sync_period", "1m"),
-        ("--memory-limit=256Mi", "memory_limit", "256Mi"),
         ("--store=sqlite:h.db", "store", "sqlite:h.db"),
         ("--log-level=debug", "log_level", "debug"),
     ],
@@ -185,9 +184,27 @@ def test_an_old_name_tells_its_successor(tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
+def test_a_setting_that_was_removed_says_what_to_use_instead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text("memory_limit: 256Mi\n")
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.load(file, {"HPAD_MEMORY_LIMIT": "auto"}, {})
+    instead = "was removed: set systemd's MemoryMax= or the container's resources.limits.memory"
+    assert caught.value.problems == (
+        f"{file}: 'memory_limit' {instead}",
+        f"HPAD_MEMORY_LIMIT: 'memory_limit' {instead}",
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--memory-limit", "256Mi"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"hpad run: --memory-limit {instead}"
+
+
 def test_an_old_name_leads_to_one_that_is_there() -> None:
     assert set(settings.RENAMED.values()) <= set(settings.PARSERS)
-    assert not set(settings.RENAMED) & set(settings.PARSERS)
+    assert not {*settings.RENAMED, *settings.REMOVED} & set(settings.PARSERS)
 
 
 def test_the_version_for_bug_reports(capsys: pytest.CaptureFixture[str]) -> None:

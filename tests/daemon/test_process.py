@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import linecache
 import os
@@ -283,7 +284,7 @@ BURSTS = """
 import asyncio, random, sys
 from hpad.daemon import process
 if sys.argv[1] == "yes":
-    process.give_memory_back()
+    process.configure_allocator()
 rng = random.Random(1)
 
 def burst(sizes):
@@ -313,3 +314,41 @@ def test_memory_that_threads_have_freed_is_given_back() -> None:
         return int(done.stdout)
 
     assert grown("yes") < 0.6 * grown("no")
+
+
+HOLES = """
+from hpad.daemon import process
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+held = [bytes(8_000) for _ in range(8_000)]
+last, full = held.pop(), resident()
+del held
+holed = resident()
+process.trim()
+print(full, holed, resident())
+"""
+
+
+def test_trim_returns_holes_in_the_heap() -> None:
+    """In a process of its own: 64 MB are freed in small pieces, of which the last one stays."""
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("this C library has no malloc_trim")
+    done = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True)
+    full, holed, trimmed = map(int, done.stdout.split())
+    assert full - holed < 10 << 20, "without trim the memory is not returned"
+    assert full - trimmed > 50 << 20
+
+
+def test_memory_is_trimmed_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    trimmed: list[None] = []
+    monkeypatch.setattr(process, "trim", lambda: trimmed.append(None))
+
+    async def main() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(10.5 * process.TRIM_SECONDS):
+                await process.trim_regularly(virtual.VirtualClock())
+
+    virtual.run(main())
+    assert len(trimmed) == 10

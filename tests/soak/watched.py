@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 _PATIENCE = 60.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-TASKS, BLOCKS, ENTRIES = "hpad_tasks", "hpad_allocated_blocks", "hpad_cache_entries"
+TASKS, BLOCKS = "hpad_tasks", "hpad_allocated_blocks"
 LATENESS, STALLS = "hpad_reconcile_lateness_seconds", "hpad_event_loop_stall_seconds"
 BUGS, RECONCILES = "hpad_bugs_total", "horizontal_pod_autoscaler_controller_reconciliations_total"
 Series = dict[str, list[tuple[dict[str, str], float]]]
@@ -69,9 +69,8 @@ def total(found: Series, name: str) -> float:
 
 
 def of_series(found: Series) -> dict[str, float]:
-    """Tasks, memory blocks in use, and the entries of each cache."""
-    sizes = {f"cache {labels['cache']}": value for labels, value in found.get(ENTRIES, [])}
-    return {"tasks": total(found, TASKS), "blocks": total(found, BLOCKS), **sizes}
+    """Returns the number of tasks, and of memory blocks in use."""
+    return {"tasks": total(found, TASKS), "blocks": total(found, BLOCKS)}
 
 
 def quantile(found: Series, histogram: str, share: float) -> float:
