@@ -48,14 +48,14 @@ check: install ## lint, types, who may import whom, and the size outliers
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@$(BIN)/python tests/sizes.py
+	@$(BIN)/python tools/sizes.py
 
 fix: install ## what the linter can mend by itself
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 bench: install ## what it costs
-	@for script in tests/bench/*.py; do $(BIN)/python $$script || exit 1; done
+	@for script in tools/bench/*.py; do $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done
 
 SECONDS ?= 240
 
@@ -65,7 +65,7 @@ ifneq ($(UV),)
 else
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 endif
-	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(or $(SEED),0) $(TARGETS)
+	PYTHONPATH=tests $(BIN)/python -m tools.fuzz --seconds $(SECONDS) --seed $(or $(SEED),0) $(TARGETS)
 
 dist: install ## sdist and wheel, in dist/
 	@$(BIN)/python .ci/dist.py
@@ -74,7 +74,7 @@ MINUTES ?= 30
 HPAS    ?= 1000
 
 soak: install ## hpad under faults, churn and reloads for MINUTES (30) with HPAS (1000): does anything grow?
-	PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) --hpas $(HPAS) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.soak --minutes $(MINUTES) --hpas $(HPAS) $(ARGS)
 
 clean: ## forget the environment and the caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

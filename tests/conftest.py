@@ -10,15 +10,15 @@ from typing import Any
 import hypothesis
 import pytest
 import structlog
-import surroundings
 from blockbuster import BlockBuster, blockbuster_ctx
+from support import environment
 
 DATA = Path(__file__).resolve().parent / "data"
 MAY_BE_SKIPPED = "real_kube_apiserver"
 RECOVERY = "recovery"
 BUDGET = "budget"
 
-surroundings.settle(os.environ)
+environment.settle(os.environ)
 # No test is about how fast the machine is, and none is led by what failed in a run before.
 hypothesis.settings.register_profile(
     "hpad", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -8,7 +8,8 @@ import pytest
 
 from hpad.lab.servers import prometheus, rabbitmq
 
-SCRIPTS = sorted((Path(__file__).parent / "bench").glob("*.py"))
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = sorted((ROOT / "tools" / "bench").glob("*.py"))
 SERVERS = {
     "prometheus": (prometheus.PrometheusServer, prometheus.ABSENT),
     "rabbitmq": (rabbitmq.RabbitMQServer, rabbitmq.ABSENT),
@@ -20,6 +21,12 @@ def test_a_bench_runs_to_its_end(script: Path) -> None:
     server, absent = SERVERS.get(script.stem, (None, ""))
     if server is not None and not server.installed():
         pytest.skip(absent)
-    done = subprocess.run([sys.executable, script, "--short"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", f"tools.bench.{script.stem}", "--short"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(script.stem), done.stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import surroundings
+from support import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = {
@@ -47,13 +47,13 @@ def test_no_variable_of_the_machine_reaches_what_is_tested() -> None:
     wanted = {"PATH": "/bin", "HOME": "/root", "KUBEBUILDER_ASSETS": "/k8s", "HPAD_NO_SKIPS": "1", "PIP_INDEX_URL": "x"}
     strange = {"HPAD_SHARED": "x", "HPAD_WORKERS": "none", "KUBECONFIG": "/mine", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     environ = {**wanted, **strange, "NOTIFY_SOCKET": "/run/x", "RABBITMQ_NODE_PORT": "1", "TZ": "Asia/Tokyo"}
-    surroundings.settle(environ)
+    environment.settle(environ)
     assert {name: environ[name] for name in environ if name not in ("LANG", "NO_PROXY", "no_proxy")} == wanted
 
 
 def test_no_test_sees_such_a_variable() -> None:
     """However the run was started: this is what daemons under test inherit."""
-    assert [name for name in os.environ if name.startswith("HPAD_") and name not in surroundings.OURS] == []
+    assert [name for name in os.environ if name.startswith("HPAD_") and name not in environment.OURS] == []
 
 
 def test_a_strange_variable_makes_no_test_fail() -> None:

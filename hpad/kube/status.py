@@ -4,7 +4,7 @@ By a PUT of the whole object as it came, like the original, so that whoever may 
 as hpad. What was decoded narrowly must never be written: so the bytes of each HPA are kept, without the managed fields
 (which the server does not take from a write of a subresource) and without the status fields that are hpad's to write:
 about 1 kB each. A JSON merge patch would spare that memory, but costs the API server more: CPU of one write of an HPA
-of 1.9 kB at kube-apiserver 1.36 with its etcd 2.4 ms by PUT and 2.8 ms by PATCH; `tests/bench/kube.py` has the figures
+of 1.9 kB at kube-apiserver 1.36 with its etcd 2.4 ms by PUT and 2.8 ms by PATCH; `tools/bench/kube.py` has the figures
 for both sides together. Statuses are written only when they have changed.
 """
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
-import virtual
 from aiohttp import web
-from sources.scripted import A, B, Scripted, opened
+from support import virtual_time
+from support.scripted_source import A, B, Scripted, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
@@ -121,7 +121,7 @@ def test_an_error_of_one_document_opens_no_breaker() -> None:
         assert source.report("x").state == report.OK
         assert isinstance(await source.ask(B), ExternalSample)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_texts_are_told_apart_in_linear_time() -> None:

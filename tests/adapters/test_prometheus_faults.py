@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import prometheus_lab as lab
 import pytest
 import structlog
 import trustme
 from aiohttp import web
+from support import prometheus_lab as lab
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample

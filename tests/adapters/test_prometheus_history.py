@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import prometheus_lab as lab
 import pytest
 import trustme
 from aiohttp import web
+from support import prometheus_lab as lab
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, ObjectSample, PodSample, Query

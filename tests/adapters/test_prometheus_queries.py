@@ -6,9 +6,9 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import prometheus_lab as lab
 import pytest
 import structlog
+from support import prometheus_lab as lab
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Asker, Context, ExternalSample, ObjectSample, PodSample, Query

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 from aiohttp import web
-from serve import http_server
+from support import http_server
 
 from hpad.cli import main
 from hpad.serve.server import Server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from manifests.scaled_objects import CRON, FULL, KAFKA, RABBITMQ, scaled
+from support.scaled_objects import CRON, FULL, KAFKA, RABBITMQ, scaled
 
 from hpad.cli import main
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import prometheus_lab
 import pytest
+from support import prometheus_lab
 
 from hpad.adapter import AdapterError, Answer, Query
 from hpad.cli import main, output

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reserved
+from support import free_ports
 
 from hpad.cli import client, main, output
 from hpad.cli import sources as sources_module
@@ -88,7 +88,7 @@ def test_as_json_it_is_what_the_daemon_said(daemon, monkeypatch, capsys):
 
 
 def test_where_no_hpad_listens_one_line_says_so(capsys):
-    with reserved.port() as port:
+    with free_ports.port() as port:
         assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
     assert "no hpad answers on" in capsys.readouterr().err
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import prometheus_lab
 import pytest
+from support import prometheus_lab
 
 from hpad.cli import main
 from hpad.lab.servers.prometheus import PrometheusServer

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-from tests.conformance.scenarios import MANY, differences
+from conformance.scenarios import MANY, differences
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 

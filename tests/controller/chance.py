@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import structlog
-import virtual
 from controller import lives
-from controller.bench import hpa
 from controller.lives import Life, World
+from support import virtual_time
+from support.controller import hpa
 
 from hpad import clock as clocks
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -51,7 +51,7 @@ def play_all(seeds: range) -> None:
     downs = 0
     for seed in seeds:
         fate = Fate(seed)
-        virtual.run(fate.play())
+        virtual_time.run(fate.play())
         assert fate.found == [], f"seed {seed}: {fate.found[0]}; before: {fate.log[-6:]}"
         downs += sum(write.after < write.before for write in fate.world.writes)
     assert len(seeds) < CHUNK or downs > CHUNK // 3, "targets are scaled down at all"
@@ -142,7 +142,7 @@ class Fate:
         await asyncio.sleep(4 * lives.PERIOD)
         self._judge()
         if asleep and world.scales["web"] == 0:
-            self.found.append(f"{virtual.now():.0f} s: still at zero, where hpad took the target")
+            self.found.append(f"{virtual_time.now():.0f} s: still at zero, where hpad took the target")
 
     def _put(self, spec: HorizontalPodAutoscaler) -> None:
         """Give the HPA the spec of this one."""
@@ -170,7 +170,7 @@ class Fate:
             self.world.load = low
 
     def _note(self, kind: str, value: Any = None) -> None:
-        self.log.append((round(virtual.now()), kind, value))
+        self.log.append((round(virtual_time.now()), kind, value))
 
     async def _crash(self) -> None:
         self._note("crash")

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad import clock as clocks
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
@@ -76,16 +76,16 @@ class Shelf:
         pass
 
 
-class Machine(virtual.SetClock):
+class Machine(virtual_time.SetClock):
     """The clocks of the machine that hpad runs on: `ticks` is what its monotonic clock is ahead of the loop's."""
 
     ticks = 0.0
 
     def now(self) -> datetime:
-        return virtual.START + timedelta(seconds=virtual.now()) + self.off
+        return virtual_time.START + timedelta(seconds=virtual_time.now()) + self.off
 
     def monotonic(self) -> float:
-        return virtual.now() + self.ticks
+        return virtual_time.now() + self.ticks
 
 
 class Switch:
@@ -160,7 +160,7 @@ class World:
         ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
         other = hpa("other", maxReplicas=20)
         self.rival = msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, scale_target_ref=ref))
-        self.contested = virtual.now()
+        self.contested = virtual_time.now()
         return self.rival
 
     def agree(self) -> None:
@@ -169,14 +169,14 @@ class World:
         self.scales.pop("twin", None)
 
     async def read_by_rival(self) -> int:
-        self.asked = virtual.now()
+        self.asked = virtual_time.now()
         return 150
 
     async def read(self) -> int | None:
-        self.asked, found, target = virtual.now(), self.load, self.found.spec.scale_target_ref
+        self.asked, found, target = virtual_time.now(), self.load, self.found.spec.scale_target_ref
         await asyncio.sleep(self.asking)
         if found is not None and target == self.found.spec.scale_target_ref:
-            self.wanted.append((virtual.now(), -(-found // 10)))
+            self.wanted.append((virtual_time.now(), -(-found // 10)))
         return found
 
     def forget(self) -> None:
@@ -212,7 +212,7 @@ class World:
 
     def wrote(self, target: str, after: int) -> None:
         """A scale was written. HPAs compete while there are pods (hpad.controller.overlap)."""
-        spec, at = self.found.spec, f"{virtual.now():.0f} s"
+        spec, at = self.found.spec, f"{virtual_time.now():.0f} s"
         if target not in (spec.scale_target_ref.name, "twin"):
             self.astray.append(f"{at}: {after} to {target}, which the HPA does not scale any more")
         low = 1 if spec.min_replicas is None else spec.min_replicas
@@ -230,7 +230,7 @@ class World:
             self.astray.append(f"{at}: {after}, although the target was set to zero by hand")
         self.asleep, self.stopped = after == 0, False
         self.set_by_hand.discard("web")
-        self.writes.append(Write(virtual.now(), before, after, low, spec.max_replicas))
+        self.writes.append(Write(virtual_time.now(), before, after, low, spec.max_replicas))
 
 
 QUICK = persistent.Pace(0.25, 1.0, 3.0)

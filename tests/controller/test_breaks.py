@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
@@ -83,14 +83,14 @@ def test_who_leads_again_waits_a_whole_window_before_taking_pods_away() -> None:
         assert bench.world.scales["web"] == 2
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_an_hpa_that_was_gone_and_comes_back_says_so() -> None:
     """A memory is kept for an hour, but not as if it had gone on all the time."""
 
     async def main() -> None:
-        clock = virtual.VirtualClock()
+        clock = virtual_time.VirtualClock()
         store = persistent.Lasting(Nowhere(), clock, Telemetry(), persistent.Pace(0.25, 1.0))
         memory = Memory(uid="u", history=History((Recommendation(clock.now(), 4),)), at=clock.now())
         store.put(WEB, memory)
@@ -99,7 +99,7 @@ def test_an_hpa_that_was_gone_and_comes_back_says_so() -> None:
         assert store.get(WEB).recalled
         assert store.get(WEB).history == memory.history
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_target_that_could_not_be_read_for_a_window_is_held_for_another() -> None:
@@ -120,7 +120,7 @@ def test_a_target_that_could_not_be_read_for_a_window_is_held_for_another() -> N
         assert bench.world.scales["web"] == 2
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_pods_that_vanished_after_a_growth_whose_status_is_owed_count_as_a_scale_down() -> None:
@@ -157,4 +157,4 @@ def test_another_target_is_not_held_to_counts_recommended_for_the_one_before(fix
             assert bench.world.scales["other"] == 2, "another version of its API is no other target"
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())

@@ -3,9 +3,9 @@
 import asyncio
 
 import hypothesis
-import virtual
-from controller.bench import Bench, hpa
 from hypothesis import strategies
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api import selector
 from hpad.api.metadata import Key
@@ -55,7 +55,7 @@ def test_rivals_are_found_whoever_acts_on_them() -> None:
         return bench
 
     for name in ("web", "twin"):
-        bench = virtual.run(main(name))
+        bench = virtual_time.run(main(name))
         assert bench.world.writes == []
         assert "AmbiguousSelector" in {event.reason for event in bench.world.events}
         assert {each for _, each in bench.metrics.asked} <= {name}
@@ -132,4 +132,4 @@ def test_two_hpas_of_one_target_are_rivals_from_the_first_turn_on() -> None:
         assert bench.world.writes == []
         assert {event.reason for event in bench.world.events} == {"AmbiguousSelector", "FailedComputeMetricsReplicas"}
 
-    virtual.run(main())
+    virtual_time.run(main())

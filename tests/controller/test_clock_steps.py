@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad import clock as clocks
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
@@ -83,20 +83,20 @@ def test_turns_without_a_scale_move_the_history_no_further(jump: int, turns: int
     """The last turn that wanted 4 was up to a period before: the window ends 285 to 300 s after the clock was set."""
 
     async def main() -> float:
-        clock = virtual.SetClock()
+        clock = virtual_time.SetClock()
         bench = Bench(hpa("web", behavior={"scaleDown": {"stabilizationWindowSeconds": 300}}), clock=clock)
         bench.metrics.values["web"] = 40
         bench.controller.start()
         await asyncio.sleep(61)
         assert bench.world.scales["web"] == 4
         bench.metrics.values["web"] = 20
-        set_at = virtual.now()
+        set_at = virtual_time.now()
         clock.off = timedelta(seconds=jump)
         hidden = bench.world.scales.pop("web")
         await asyncio.sleep(15 * turns)
         bench.world.scales["web"] = hidden
-        await virtual.until(lambda: bench.world.scales["web"] == 2, seconds=2 * 3600, every=1)
+        await virtual_time.until(lambda: bench.world.scales["web"] == 2, seconds=2 * 3600, every=1)
         await bench.controller.stop(5)
-        return virtual.now() - set_at
+        return virtual_time.now() - set_at
 
-    assert 285 <= virtual.run(main()) <= 301
+    assert 285 <= virtual_time.run(main()) <= 301

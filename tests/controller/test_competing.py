@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import structlog
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.metadata import Key
 from hpad.engine.view import HPA, Competitor
@@ -50,7 +50,7 @@ def test_the_series_is_there_again_when_an_hpa_comes_back_from_another_replica()
         await bench.controller.stop(5)
         return seen
 
-    assert virtual.run(main()) == [True, False, True, False]
+    assert virtual_time.run(main()) == [True, False, True, False]
 
 
 def test_statuses_count_as_written_again_only_once_that_of_each_hpa_is() -> None:
@@ -82,4 +82,4 @@ def test_statuses_count_as_written_again_only_once_that_of_each_hpa_is() -> None
         return meanwhile, told(lines)
 
     begun = ("status not written", "default/web")
-    assert virtual.run(main()) == ([begun], [begun, ("statuses are written again", None)])
+    assert virtual_time.run(main()) == ([begun], [begun, ("statuses are written again", None)])

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
-import virtual
-from controller.bench import Bench, hpa
 from prometheus_client import CollectorRegistry
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.metadata import Key
 from hpad.api.sample import Asker
@@ -18,10 +18,10 @@ from hpad.telemetry.controller import QueueSeries
 
 
 def run(main: Any) -> Any:
-    return virtual.run(main())
+    return virtual_time.run(main())
 
 
-class RoundingLoop(virtual.VirtualLoop):
+class RoundingLoop(virtual_time.VirtualLoop):
     """As uvloop has it: timers fire at whole milliseconds, half of them early. Not more of them than are needed."""
 
     timers = 0
@@ -399,5 +399,5 @@ def test_stopping_lets_a_reconcile_end_and_cancels_one_that_does_not() -> None:
         await bench.controller.stop(5)
         return asyncio.get_running_loop().time(), bench.world.scales["web"]
 
-    assert virtual.run(main(3)) == (3, 4)
-    assert virtual.run(main(12)) == (6, 1)
+    assert virtual_time.run(main(3)) == (3, 4)
+    assert virtual_time.run(main(12)) == (6, 1)

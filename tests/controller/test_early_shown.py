@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import virtual
 from controller import chance, lives
-from controller.bench import hpa
 from controller.lives import Life, World, Write
+from support import virtual_time
+from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.controller import overlap, reconcile, recovery
@@ -101,7 +101,7 @@ def test_a_life_shows_a_rule_that_is_switched_off(
 def played(seed: int) -> chance.Fate:
     chance.silence()
     fate = chance.Fate(seed)
-    virtual.run(fate.play())
+    virtual_time.run(fate.play())
     return fate
 
 
@@ -120,7 +120,7 @@ class Told(chance.Fate):
         self.world = World(5, self._behavior(), maxReplicas=20)
         self._life = Life(self.world)
         for at, happens in self._steps:
-            await asyncio.sleep(at - virtual.now())
+            await asyncio.sleep(at - virtual_time.now())
             happens(self.world, self._life)
         await asyncio.sleep(2 * self._window)
         self._judge()
@@ -255,5 +255,5 @@ def told(*steps: Step, grows: bool = False) -> list[str]:
 def lived(*steps: Step, grows: bool = False) -> Told:
     chance.silence()
     fate = Told(*steps, grows=grows)
-    virtual.run(fate.play())
+    virtual_time.run(fate.play())
     return fate

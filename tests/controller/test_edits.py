@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
@@ -19,7 +19,7 @@ CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
 OTHER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
 ASKING = 3.0
 """Seconds that the metrics of these HPAs take."""
-ANSWERED = virtual.START + timedelta(seconds=ASKING)
+ANSWERED = virtual_time.START + timedelta(seconds=ASKING)
 """When the metrics of the first turn have been read."""
 
 Edit = Callable[[Bench], None]
@@ -56,7 +56,7 @@ class Life:
         return wanted * 10
 
     async def _scale(self, namespace: str, ref: Any, scale: Scale) -> Scale:
-        self.writes.append((virtual.now(), ref.name, scale.spec.replicas))
+        self.writes.append((virtual_time.now(), ref.name, scale.spec.replicas))
         return await self._write_scale(namespace, ref, scale)
 
     async def _status(
@@ -74,7 +74,7 @@ class Life:
         if edit is not None:
             await asyncio.sleep(after)
             edit(self.bench)
-        await asyncio.sleep(seconds - virtual.now())
+        await asyncio.sleep(seconds - virtual_time.now())
         await self.bench.controller.stop(0)
         return self
 
@@ -122,7 +122,7 @@ def test_an_hpa_edited_while_metrics_are_read_is_decided_again_at_once(
     async def main() -> Life:
         return await Life().live(9.5, edit)
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     assert life.writes == written
     assert all(status.desired_replicas <= current.spec.max_replicas for current, status in life.statuses)
 
@@ -135,7 +135,7 @@ def test_an_edit_that_is_taken_back_in_time_changes_nothing() -> None:
 
         return await Life().live(4, there_and_back)
 
-    assert virtual.run(main()).writes == [(pytest.approx(ASKING, abs=0.1), "web", 6)]
+    assert virtual_time.run(main()).writes == [(pytest.approx(ASKING, abs=0.1), "web", 6)]
 
 
 def test_an_edit_while_the_rescale_is_saved_stops_it() -> None:
@@ -151,7 +151,7 @@ def test_an_edit_while_the_rescale_is_saved_stops_it() -> None:
         life.bench.store.secure = secure  # type: ignore[method-assign]  # an edit comes while it waits
         return await life.live(9.5)
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     assert [(name, count) for _, name, count in life.writes] == [("web", 3)]
     assert len(life.bench.store.get(WEB).history.scale_ups) == 1
 
@@ -164,13 +164,13 @@ def test_an_edit_between_two_attempts_stops_the_second() -> None:
         async def refused(namespace: str, ref: Any, scale: Scale) -> Scale:
             life.bench.world.write_scale = write  # type: ignore[method-assign]  # from now on
             life.bench.source.put(hpa("web", maxReplicas=3))
-            life.writes.append((virtual.now(), ref.name, scale.spec.replicas))
+            life.writes.append((virtual_time.now(), ref.name, scale.spec.replicas))
             raise CONFLICT
 
         life.bench.world.write_scale = refused  # type: ignore[method-assign]  # once
         return await life.live(9.5)
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     assert [(name, count) for _, name, count in life.writes] == [("web", 6), ("web", 3)]
     assert [event.reason for event in life.bench.world.events] == ["SuccessfulRescale"]
 
@@ -183,7 +183,7 @@ def test_after_an_edit_during_the_write_of_the_scale_the_next_turn_tells_of_the_
         life.bench.world.write_seconds = 1.0
         return await life.live(7.5, puts(maxReplicas=7, goal=11), after=ASKING + 0.5)
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     assert [(name, count) for _, name, count in life.writes] == [("web", 6)]
     (_, status), *_ = life.statuses
     assert (status.current_replicas, status.desired_replicas) == (6, 6)
@@ -206,7 +206,7 @@ def test_what_was_wanted_before_the_edit_holds_a_scale_down() -> None:
 
         return await life.live(120, edit)
 
-    (first, *_) = virtual.run(main()).writes
+    (first, *_) = virtual_time.run(main()).writes
     assert first[0] >= 60
     assert first[1:] == ("web", 1)
 
@@ -225,7 +225,7 @@ def test_an_owed_status_is_written_even_if_the_next_rescale_fails(trouble: error
 
         return await life.live(70, fails, after=ASKING + 1)
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     assert life.statuses[0][1].last_scale_time == ANSWERED
     assert life.bench.world.scales["web"] == 9
 
@@ -258,6 +258,6 @@ def test_an_hpa_that_is_edited_more_often_than_a_turn_lasts_is_scaled(
         await life.bench.controller.stop(0)
         return life
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     assert life.bench.world.scales["web"] == written  # the last edit is number 29
     assert all(count <= edited(int(at / 2)).spec.max_replicas for at, _, count in life.writes)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
@@ -59,7 +59,7 @@ def test_who_comes_late_already_goes_first_and_not_all_at_once() -> None:
             assert firsts[name] <= PERIOD - ages[name] + 1e-6
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 @pytest.mark.parametrize(("age", "expected"), [(4.0, 13.0), (16.0, 1.0), (17.5, 0.0), (-60.0, 17.0), (None, 0.0)])
@@ -83,7 +83,7 @@ def test_whoever_had_a_turn_elsewhere_rests_whatever_comes(age: float | None, ex
         await bench.controller.stop(5)
         return bench.metrics.times("web")[0] - began
 
-    assert virtual.run(main()) == pytest.approx(expected, abs=0.1)
+    assert virtual_time.run(main()) == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(("when", "known"), [(-3.0, True), (-3.0, False), (4.0, True)])
@@ -110,7 +110,7 @@ def test_whoever_is_seen_to_be_written_for_by_another_rests_from_then_on(when: f
         await bench.controller.stop(5)
         return bench.metrics.times("web")[0] - began
 
-    assert 8.0 <= virtual.run(main()) <= 8.0 + 5.0
+    assert 8.0 <= virtual_time.run(main()) <= 8.0 + 5.0
 
 
 def test_whoever_comes_back_before_its_rest_is_over_begins_anew() -> None:
@@ -135,7 +135,7 @@ def test_whoever_comes_back_before_its_rest_is_over_begins_anew() -> None:
         await bench.controller.stop(5)
         return [at - began for at in bench.metrics.times("web")]
 
-    turns = virtual.run(main())
+    turns = virtual_time.run(main())
     assert turns[0] >= 66.0
     assert len(turns) >= 2
 
@@ -160,7 +160,7 @@ def test_nothing_goes_on_for_whom_another_gets() -> None:
         assert (bench.world.scales["web"], bench.world.scales["api"]) == (1, 4)
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_what_is_remembered_is_saved_before_others_may_have_it() -> None:
@@ -182,7 +182,7 @@ def test_what_is_remembered_is_saved_before_others_may_have_it() -> None:
         await bench.controller.stop(5)
         return said
 
-    assert virtual.run(main()) == [[key_of("api")], []]
+    assert virtual_time.run(main()) == [[key_of("api")], []]
 
 
 def test_changes_are_counted() -> None:
@@ -199,7 +199,7 @@ def test_changes_are_counted() -> None:
         await bench.controller.stop(5)
         return text
 
-    text = virtual.run(main())
+    text = virtual_time.run(main())
     for line in (
         'hpad_shard_handovers_total{direction="gained"} 2.0',
         'hpad_shard_handovers_total{direction="lost"} 1.0',

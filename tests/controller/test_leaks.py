@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import structlog
-import virtual
-from controller.bench import Bench, hpa
-from holdings import containers
+from support import virtual_time
+from support.controller import Bench, hpa
+from support.references import containers
 
 from hpad.adapter import EXTERNAL, Answer, ExternalSample, Query
 from hpad.sources.limits import Limits
@@ -24,7 +24,7 @@ class Counting:
     Settings = msgspec.Struct
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        return [ExternalSample((10_000,), virtual.START) for _ in queries]
+        return [ExternalSample((10_000,), virtual_time.START) for _ in queries]
 
     def group(self, query: Query) -> str:
         return query.namespace
@@ -69,4 +69,4 @@ def test_hpas_that_are_gone_leave_nothing() -> None:
         assert b'hpa_name="app-' not in await bench.telemetry.exposition()
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())

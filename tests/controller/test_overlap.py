@@ -6,9 +6,9 @@ import itertools
 from typing import Any
 
 import pytest
-import virtual
-from controller.bench import Bench, hpa
 from election.test_owner import Switch
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
@@ -52,7 +52,7 @@ def test_hpas_that_name_the_same_target_compete_without_any_request(ref: dict[st
         await bench.advance(PERIOD - 1)
         return bench
 
-    assert outcome(virtual.run(main())) == HELD
+    assert outcome(virtual_time.run(main())) == HELD
 
 
 @pytest.mark.parametrize("ref", [{"apiVersion": "other.example/v1"}, {"kind": "Gadget"}, {"kind": "WIDGET"}])
@@ -74,7 +74,7 @@ def test_another_group_or_kind_is_another_target(ref: dict[str, str]) -> None:
         await bench.advance(PERIOD - 1)
         return bench
 
-    assert virtual.run(main()).world.writes == [8]
+    assert virtual_time.run(main()).world.writes == [8]
 
 
 def overlapping(**fields: Any) -> Bench:
@@ -92,7 +92,7 @@ def test_hpas_whose_targets_select_common_pods_compete_from_the_first_turn_on(wo
         await bench.advance(PERIOD - 1)
         return bench
 
-    assert outcome(virtual.run(main())) == HELD
+    assert outcome(virtual_time.run(main())) == HELD
 
 
 def test_who_takes_over_reads_the_selectors_as_they_are_then() -> None:
@@ -114,7 +114,7 @@ def test_who_takes_over_reads_the_selectors_as_they_are_then() -> None:
         await bench.controller.stop(0)
         return bench
 
-    assert outcome(virtual.run(main())) == HELD
+    assert outcome(virtual_time.run(main())) == HELD
 
 
 def test_an_hpa_of_another_member_competes_too() -> None:
@@ -129,7 +129,7 @@ def test_an_hpa_of_another_member_competes_too() -> None:
         await bench.advance(PERIOD - 1)
         return bench
 
-    assert outcome(virtual.run(main())) == HELD
+    assert outcome(virtual_time.run(main())) == HELD
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -151,7 +151,7 @@ def test_an_hpa_that_comes_later_competes_at_once_and_one_that_goes_lets_the_oth
             assert bench.world.writes == [8]
         await bench.controller.stop(0)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_an_hpa_that_is_pointed_at_the_target_of_another_competes_at_once() -> None:
@@ -167,7 +167,7 @@ def test_an_hpa_that_is_pointed_at_the_target_of_another_competes_at_once() -> N
         await bench.controller.stop(0)
         return bench
 
-    assert outcome(virtual.run(main())) == HELD
+    assert outcome(virtual_time.run(main())) == HELD
 
 
 class Reads:
@@ -205,7 +205,7 @@ def test_targets_that_cannot_be_read_hold_nothing_up(status: int, reason: str, a
         assert reads.overlap.is_complete(WEB)
         return reads
 
-    assert len(virtual.run(main()).asked) == asked
+    assert len(virtual_time.run(main()).asked) == asked
 
 
 def test_what_was_read_stays_where_a_turn_is_cut_short() -> None:
@@ -218,7 +218,7 @@ def test_what_was_read_stays_where_a_turn_is_cut_short() -> None:
         assert reads.overlap.is_complete(WEB)
         return reads
 
-    reads = virtual.run(main())
+    reads = virtual_time.run(main())
     assert len(set(reads.asked)) == 100
     assert len(reads.asked) <= 100 + 2 * 8
 
@@ -234,7 +234,7 @@ def test_nothing_is_decided_while_what_is_known_is_too_old_to_read_others() -> N
         await reads.overlap.complete(WEB)
         assert reads.overlap.is_complete(WEB)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_an_hpa_that_goes_while_its_target_is_read_competes_no_more() -> None:
@@ -248,7 +248,7 @@ def test_an_hpa_that_goes_while_its_target_is_read_competes_no_more() -> None:
         await bench.controller.stop(0)
         assert bench.world.writes == [8]
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_target_at_zero_is_woken_whatever_else_names_it() -> None:
@@ -268,4 +268,4 @@ def test_a_target_at_zero_is_woken_whatever_else_names_it() -> None:
         await bench.controller.stop(0)
         return bench
 
-    assert virtual.run(main()).world.writes == [0, 4], "woken by what a policy lets grow; with pods, both hold"
+    assert virtual_time.run(main()).world.writes == [0, 4], "woken by what a policy lets grow; with pods, both hold"

@@ -5,10 +5,10 @@ import math
 
 import hypothesis
 import structlog
-import virtual
-from controller.bench import Bench, hpa
 from controller.test_workqueue import Tally
 from hypothesis import strategies
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.metadata import Key
 from hpad.controller.workqueue import DelayingQueue
@@ -22,7 +22,7 @@ def key(name: str) -> Key:
 
 def queue(patience: float = PATIENCE) -> DelayingQueue:
     """Keys whose name begins with "up" are in a hurry."""
-    clock = virtual.VirtualClock()
+    clock = virtual_time.VirtualClock()
     return DelayingQueue(clock, Tally(), hurried=lambda each: each.name.startswith("up"), patience=patience)
 
 
@@ -44,7 +44,7 @@ def test_without_overload_turns_come_in_order() -> None:
             await asyncio.sleep(1)
         return await turns(work, 4)
 
-    assert virtual.run(main()) == ["a", "up-b", "c", "up-d"]
+    assert virtual_time.run(main()) == ["a", "up-b", "c", "up-d"]
 
 
 def test_under_overload_those_in_a_hurry_go_first_three_times_out_of_four() -> None:
@@ -57,7 +57,7 @@ def test_under_overload_those_in_a_hurry_go_first_three_times_out_of_four() -> N
             work.add(key(f"up-{number}"))
         return await turns(work, 9)
 
-    assert virtual.run(main()) == [
+    assert virtual_time.run(main()) == [
         *("up-0", "up-1", "up-2", "plain-0", "up-3", "up-4"),
         *("plain-1", "plain-2", "plain-3"),
     ]
@@ -73,7 +73,7 @@ def test_one_that_is_forgotten_has_no_turn_wherever_it_waits() -> None:
         work.check()
         return await turns(work, 2)
 
-    assert virtual.run(main()) == ["a", "up-d"]
+    assert virtual_time.run(main()) == ["a", "up-d"]
 
 
 @hypothesis.settings(max_examples=100, deadline=None)
@@ -94,7 +94,7 @@ def test_whoever_is_queued_has_a_turn(names: list[str], pause: int, patience: fl
         await work.drained()
         return found
 
-    assert sorted(virtual.run(main())) == sorted(set(names))
+    assert sorted(virtual_time.run(main())) == sorted(set(names))
 
 
 PERIOD = 15.0
@@ -137,7 +137,7 @@ def test_while_load_is_shed_those_that_grow_keep_their_turns_and_all_others_leav
         losing.cancel()
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_reconciles_that_are_given_up_are_told_in_a_line_a_period() -> None:
@@ -152,7 +152,7 @@ def test_reconciles_that_are_given_up_are_told_in_a_line_a_period() -> None:
         return (await bench.telemetry.exposition()).decode()
 
     with structlog.testing.capture_logs() as logs:
-        series = virtual.run(main())
+        series = virtual_time.run(main())
     told = [line for line in logs if line["event"] == "reconciles took too long and were given up"]
     given_up = float(series.split('reconciliations_total{action="none",error="internal"} ')[1].split()[0])
     assert given_up >= 200

@@ -3,8 +3,8 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.metadata import Key
 from hpad.controller.schedule import Rhythm
@@ -67,4 +67,4 @@ def test_growth_takes_a_step_a_turn_however_late_turns_are() -> None:
         await bench.advance(5 * 15)
         return bench.world.writes
 
-    assert virtual.run(main()) == [5, 10, 20, 40, 80]
+    assert virtual_time.run(main()) == [5, 10, 20, 40, 80]

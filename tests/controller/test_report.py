@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import structlog
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
@@ -40,7 +40,7 @@ def lines(made: HorizontalPodAutoscaler, *phases: int | AdapterError, **options:
             if line.get("hpa") == "default/web" and line["log_level"] != "debug"
         ]
 
-    return virtual.run(main())
+    return virtual_time.run(main())
 
 
 REFUSALS: list[errors.ApiError] = []
@@ -102,7 +102,7 @@ def test_page_and_api_have_the_cause_and_the_conditions_the_words_of_kubernetes(
         await bench.advance(0.5)
         return bench
 
-    bench = virtual.run(main())
+    bench = virtual_time.run(main())
     last = bench.store.get(Key("default", "web")).last
     assert last is not None
     assert last.error == "external metric web: the broker is down"

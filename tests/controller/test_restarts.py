@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import virtual
 from controller import lives
-from controller.bench import hpa
 from controller.lives import Life, World
+from support import virtual_time
+from support.controller import hpa
 
 from hpad.store import persistent
 
@@ -24,9 +24,9 @@ Trouble = Callable[[World, Life], Coroutine[Any, Any, Life]]
 
 async def shrunk(world: World, life: Life, since: float) -> float:
     """How long after `since` the first pod goes."""
-    await virtual.until(lambda: world.scales["web"] < 10, seconds=1200, every=0.5)
+    await virtual_time.until(lambda: world.scales["web"] < 10, seconds=1200, every=0.5)
     await life.stop()
-    return virtual.now() - since
+    return virtual_time.now() - since
 
 
 async def peaked(pace: persistent.Pace, turns: int = 2, fails: bool = False) -> tuple[World, Life]:
@@ -39,7 +39,7 @@ async def peaked(pace: persistent.Pace, turns: int = 2, fails: bool = False) -> 
     world.shelf.fails = fails
     world.load = 100
     asked = len(world.wanted)
-    await virtual.until(lambda: len(world.wanted) == asked + turns)
+    await virtual_time.until(lambda: len(world.wanted) == asked + turns)
     world.load = 50
     return world, life
 
@@ -48,13 +48,13 @@ async def peaked(pace: persistent.Pace, turns: int = 2, fails: bool = False) -> 
 def test_a_crash_after_saves_that_failed_holds_the_target(turns: int) -> None:
     async def main() -> float:
         world, life = await peaked(SQLITE, turns, fails=True)
-        since = virtual.now()
+        since = virtual_time.now()
         await asyncio.sleep(2)
         await life.crash()
         world.shelf.fails = False
         return await shrunk(world, Life(world, SQLITE), since)
 
-    took = virtual.run(main())
+    took = virtual_time.run(main())
     assert HELD[0] <= took <= HELD[1]
 
 
@@ -63,13 +63,13 @@ def test_a_crash_before_a_turn_was_saved_holds_the_target(later: float) -> None:
     async def main() -> float:
         world, life = await peaked(CONFIG_MAPS, turns=1)
         world.shelf.slow = 60.0
-        since = virtual.now()
+        since = virtual_time.now()
         await asyncio.sleep(later)
         await life.crash()
         world.shelf.slow = 0.0
         return await shrunk(world, Life(world, CONFIG_MAPS), since)
 
-    took = virtual.run(main())
+    took = virtual_time.run(main())
     assert HELD[0] <= took <= HELD[1]
 
 
@@ -78,14 +78,14 @@ def test_a_crash_before_a_turn_was_saved_holds_the_target(later: float) -> None:
 def test_a_crash_between_two_turns_that_are_saved_changes_nothing(down: float, jump: int) -> None:
     async def main() -> float:
         world, life = await peaked(SQLITE)
-        since = virtual.now()
+        since = virtual_time.now()
         await asyncio.sleep(2)
         await life.crash()
         world.clock.off += timedelta(seconds=jump)
         await asyncio.sleep(down)
         return await shrunk(world, Life(world, SQLITE), since)
 
-    assert UNDISTURBED[0] <= virtual.run(main()) <= UNDISTURBED[1]
+    assert UNDISTURBED[0] <= virtual_time.run(main()) <= UNDISTURBED[1]
 
 
 @pytest.mark.parametrize("jump", [-3600, -20, 20, 3600])
@@ -94,14 +94,14 @@ def test_a_clock_that_is_set_while_hpad_is_down_hides_no_turn(jump: int) -> None
 
     async def main() -> float:
         world, life = await peaked(SQLITE, 1, fails=True)
-        since = virtual.now()
+        since = virtual_time.now()
         await asyncio.sleep(2)
         await life.crash()
         world.clock.off += timedelta(seconds=jump)
         world.shelf.fails = False
         return await shrunk(world, Life(world, SQLITE), since)
 
-    took = virtual.run(main())
+    took = virtual_time.run(main())
     assert HELD[0] <= took <= HELD[1]
 
 
@@ -113,39 +113,39 @@ def test_a_clean_restart_goes_on_as_if_nothing_had_happened(down: float, jump: i
 
     async def main() -> float:
         world, life = await peaked(pace)
-        since = virtual.now()
+        since = virtual_time.now()
         await asyncio.sleep(2)
         await life.stop()
         world.clock.off += timedelta(seconds=jump)
         await asyncio.sleep(down)
         return await shrunk(world, Life(world, pace), since)
 
-    assert UNDISTURBED[0] <= virtual.run(main()) <= UNDISTURBED[1]
+    assert UNDISTURBED[0] <= virtual_time.run(main()) <= UNDISTURBED[1]
 
 
 def test_after_a_clean_end_that_lasted_turns_are_missing() -> None:
     async def main() -> float:
         world, life = await peaked(SQLITE)
-        since = virtual.now()
+        since = virtual_time.now()
         await asyncio.sleep(2)
         await life.stop()
         await asyncio.sleep(45)
         return await shrunk(world, Life(world, SQLITE), since)
 
-    assert virtual.run(main()) > 2 + 45 + 285
+    assert virtual_time.run(main()) > 2 + 45 + 285
 
 
 def test_another_machine_takes_over_what_was_left_cleanly(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(clean: bool) -> float:
         world, life = await peaked(SQLITE)
-        since = virtual.now()
+        since = virtual_time.now()
         await asyncio.sleep(2)
         await (life.stop() if clean else life.crash())
         lives.elsewhere(world, monkeypatch, 2, ticks=-200.0)
         await asyncio.sleep(20)
         return await shrunk(world, Life(world, SQLITE), since)
 
-    clean, crashed = virtual.run(main(True)), virtual.run(main(False))
+    clean, crashed = virtual_time.run(main(True)), virtual_time.run(main(False))
     assert UNDISTURBED[0] <= clean <= UNDISTURBED[1] + lives.PERIOD, "its plan is another"
     assert 2 + 20 + 300 <= crashed <= HELD[1]
 
@@ -164,7 +164,7 @@ def test_a_turn_out_of_the_plan_that_was_not_saved_is_known_to_be_missing(fails:
         world.load = 50
         await asyncio.sleep(225)
         asked = len(world.wanted)
-        await virtual.until(lambda: len(world.wanted) == asked + 1)
+        await virtual_time.until(lambda: len(world.wanted) == asked + 1)
         await asyncio.sleep(CONFIG_MAPS.rest / 3)
         await life.store.secure(lives.WEB)
         world.shelf.fails = fails
@@ -173,12 +173,12 @@ def test_a_turn_out_of_the_plan_that_was_not_saved_is_known_to_be_missing(fails:
         await asyncio.sleep(2.5)
         assert world.wanted[-1][1] == (5 if fails else 10)
         world.load = 50
-        since = virtual.now()
+        since = virtual_time.now()
         await life.crash()
         world.shelf.fails = False
         return await shrunk(world, Life(world, CONFIG_MAPS), since)
 
-    took = virtual.run(main())
+    took = virtual_time.run(main())
     assert took < 100 if fails else HELD[0] - 10 <= took <= HELD[1]
 
 
@@ -194,13 +194,13 @@ def test_a_second_crash_before_the_first_turn_was_saved_is_known_as_well() -> No
         world.load = 100
         second = Life(world, CONFIG_MAPS)
         asked = len(world.wanted)
-        await virtual.until(lambda: len(world.wanted) > asked, seconds=14)
-        since = virtual.now()
+        await virtual_time.until(lambda: len(world.wanted) > asked, seconds=14)
+        since = virtual_time.now()
         await second.crash()
         world.load = 50
         return await shrunk(world, Life(world, CONFIG_MAPS), since)
 
-    took = virtual.run(main())
+    took = virtual_time.run(main())
     assert 285 <= took <= HELD[1]
 
 
@@ -225,7 +225,7 @@ def test_a_restart_lets_nothing_grow_faster(saved: bool, shrinks: bool) -> None:
             await asyncio.sleep(16)
             assert world.scales["web"] == 1
         world.load = 100
-        await virtual.until(lambda: world.scales["web"] == 5)
+        await virtual_time.until(lambda: world.scales["web"] == 5)
         await asyncio.sleep(1)
         await life.crash()
         world.shelf.fails = False
@@ -235,7 +235,7 @@ def test_a_restart_lets_nothing_grow_faster(saved: bool, shrinks: bool) -> None:
         assert world.scales["web"] > 5
         return lives.too_fast(world, 2, 60)
 
-    assert virtual.run(main()) == []
+    assert virtual_time.run(main()) == []
 
 
 def test_what_others_take_away_while_hpad_is_down_does_not_let_it_grow_faster() -> None:
@@ -251,4 +251,4 @@ def test_what_others_take_away_while_hpad_is_down_does_not_let_it_grow_faster() 
         assert world.scales["web"] == 9
         return lives.too_fast(world, 2, 60)
 
-    assert virtual.run(main()) == []
+    assert virtual_time.run(main()) == []

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.metadata import Key
 from hpad.recording import reconciled, replay
@@ -39,11 +39,11 @@ class Life:
     async def _ask(self) -> int:
         wanted = self._wanted()
         await asyncio.sleep(next(self._delays))
-        self.arrivals.append((virtual.now(), wanted))
+        self.arrivals.append((virtual_time.now(), wanted))
         return wanted * 10
 
     async def _noted(self, namespace: str, ref: Any, scale: Any) -> Any:
-        self.writes.append((virtual.now(), scale.spec.replicas))
+        self.writes.append((virtual_time.now(), scale.spec.replicas))
         return await self._write(namespace, ref, scale)
 
 
@@ -57,7 +57,7 @@ def test_a_window_begins_when_the_answers_have_come(slow: float) -> None:
         await life.bench.advance(150)
         return life
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     came, wanted = life.arrivals[2]
     (at, count), *_ = life.writes
     assert (wanted, count) == (8, 1)
@@ -73,7 +73,7 @@ def test_a_policy_counts_a_rescale_from_when_its_answers_came() -> None:
         await life.bench.advance(200)
         return life
 
-    writes = virtual.run(main()).writes
+    writes = virtual_time.run(main()).writes
     assert [count for _, count in writes] == [2, 4, 8, 16, 32, 64, 100]
     assert all(later - earlier >= PERIOD for (earlier, _), (later, _) in itertools.pairwise(writes))
 
@@ -85,7 +85,7 @@ def test_growth_takes_a_step_a_turn_while_answers_come_in_time() -> None:
         await life.bench.advance(9 * PERIOD)
         return life
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     assert [count for _, count in life.writes] == [2, 4, 8, 16, 32, 64, 100]
     assert life.arrivals[6][0] - life.arrivals[1][0] == pytest.approx(5 * PERIOD, abs=3)
 
@@ -99,26 +99,26 @@ def test_growth_goes_on_while_all_answers_are_slow() -> None:
         await life.bench.advance(16 * PERIOD)
         return life
 
-    writes = virtual.run(main()).writes
+    writes = virtual_time.run(main()).writes
     assert writes[-1][1] == 100
     assert all(later - earlier <= 2 * PERIOD + 0.5 for (earlier, _), (later, _) in itertools.pairwise(writes))
 
 
 def test_a_wall_clock_that_is_set_while_metrics_are_read_ends_no_window() -> None:
     async def main() -> Life:
-        clock = virtual.SetClock()
+        clock = virtual_time.SetClock()
         down = {"stabilizationWindowSeconds": WINDOW}
         delays = itertools.chain([0.0, 0.0, 8.0], itertools.repeat(0.0))
         life = Life(lambda: 8 if len(life.arrivals) < 3 else 1, delays, clock, behavior={"scaleDown": down})
         life.bench.world.scales["web"] = 8
         life.bench.controller.start()
-        await virtual.until(lambda: len(life.bench.metrics.asked) == 3, every=1)
+        await virtual_time.until(lambda: len(life.bench.metrics.asked) == 3, every=1)
         clock.off = timedelta(hours=1)
         await asyncio.sleep(150)
         await life.bench.controller.stop(5)
         return life
 
-    life = virtual.run(main())
+    life = virtual_time.run(main())
     came, _ = life.arrivals[2]
     (at, count), *_ = life.writes
     assert count == 1
@@ -149,7 +149,7 @@ def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
         await life.bench.advance(20 * PERIOD)
         return journal.done
 
-    done = virtual.run(main())
+    done = virtual_time.run(main())
     recording = reconciled.head(done[0], "slow")
     recording["steps"] = [reconciled.step(each, new_spec=False) for each in done]
     written = json.loads(msgspec.json.encode(recording))

@@ -5,14 +5,14 @@ import math
 import random
 
 import pytest
-import virtual
+from support import virtual_time
 
 from hpad.controller.workers import Slot, Slots
 
 
 def test_whoever_comes_back_goes_before_whoever_begins() -> None:
     async def main() -> list[str]:
-        slots, order = Slots(1, virtual.VirtualClock(), math.inf), []
+        slots, order = Slots(1, virtual_time.VirtualClock(), math.inf), []
 
         async def begin(name: str) -> None:
             slot = Slot(slots)
@@ -40,14 +40,14 @@ def test_whoever_comes_back_goes_before_whoever_begins() -> None:
             working.give()
         return order
 
-    assert virtual.run(main()) == ["back 1", "back 2", "new 1", "new 2"]
+    assert virtual_time.run(main()) == ["back 1", "back 2", "new 1", "new 2"]
 
 
 def test_no_more_wait_than_can_be_finished_in_time() -> None:
     """Turns that take a second of work each, of which two are worked on at a time: within four seconds, eight."""
 
     async def main() -> int:
-        slots, out, most = Slots(2, virtual.VirtualClock(), 4.0), 0, 0
+        slots, out, most = Slots(2, virtual_time.VirtualClock(), 4.0), 0, 0
 
         async def reconcile() -> None:
             nonlocal out, most
@@ -66,7 +66,7 @@ def test_no_more_wait_than_can_be_finished_in_time() -> None:
         await asyncio.gather(*(reconcile() for _ in range(100)))
         return most
 
-    assert 8 <= virtual.run(main()) <= 8 + 2  # the two that are at work may both go out as the last one
+    assert 8 <= virtual_time.run(main()) <= 8 + 2  # the two that are at work may both go out as the last one
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -75,7 +75,7 @@ def test_never_more_at_work_than_there_are_rights_and_all_come_back(seed: int) -
 
     async def main() -> None:
         dice, number = random.Random(seed), 3
-        slots = Slots(number, virtual.VirtualClock(), 2.0)
+        slots = Slots(number, virtual_time.VirtualClock(), 2.0)
         working = 0
         most = 0
 
@@ -114,4 +114,4 @@ def test_never_more_at_work_than_there_are_rights_and_all_come_back(seed: int) -
             async with asyncio.timeout(1):
                 await slots.begin()
 
-    virtual.run(main())
+    virtual_time.run(main())

@@ -7,8 +7,8 @@ import math
 
 import hypothesis
 import pytest
-import virtual
 from hypothesis import strategies
+from support import virtual_time
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
@@ -41,7 +41,7 @@ class Tally:
 
 
 def queue(tally: Tally | None = None) -> DelayingQueue:
-    return DelayingQueue(virtual.VirtualClock(), tally or Tally())
+    return DelayingQueue(virtual_time.VirtualClock(), tally or Tally())
 
 
 def test_turns_come_in_order_and_once() -> None:
@@ -51,7 +51,7 @@ def test_turns_come_in_order_and_once() -> None:
             work.add(key)
         return [await work.get() for _ in range(3)]
 
-    assert virtual.run(main()) == [A, B, C]
+    assert virtual_time.run(main()) == [A, B, C]
 
 
 def test_added_while_processing_runs_again_but_not_at_the_same_time() -> None:
@@ -68,7 +68,7 @@ def test_added_while_processing_runs_again_but_not_at_the_same_time() -> None:
         work.done(A)
         assert len(work) == 0
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 @pytest.mark.parametrize("delays", [(10.0, 3.0, 7.0), (3.0, 10.0), (3.0,)])
@@ -86,7 +86,7 @@ def test_the_earliest_deadline_wins(delays: tuple[float, ...]) -> None:
         except TimeoutError:
             return moments
 
-    assert virtual.run(main()) == [3.0]
+    assert virtual_time.run(main()) == [3.0]
 
 
 def test_forget_drops_what_was_planned() -> None:
@@ -106,7 +106,7 @@ def test_forget_drops_what_was_planned() -> None:
             async with asyncio.timeout(60):
                 await work.get()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_shutdown_drains() -> None:
@@ -131,7 +131,7 @@ def test_shutdown_drains() -> None:
         assert all(isinstance(result, ShutDown) for result in results)
         return sorted(seen)
 
-    assert virtual.run(main()) == [A, B, C]
+    assert virtual_time.run(main()) == [A, B, C]
 
 
 def test_a_cancelled_worker_passes_its_call_on() -> None:
@@ -144,7 +144,7 @@ def test_a_cancelled_worker_passes_its_call_on() -> None:
         async with asyncio.timeout(60):
             return await second
 
-    assert virtual.run(main()) == A
+    assert virtual_time.run(main()) == A
 
 
 def test_what_the_series_say() -> None:
@@ -162,7 +162,7 @@ def test_what_the_series_say() -> None:
         assert work.longest_running_seconds() == 0
         return tally
 
-    tally = virtual.run(main())
+    tally = virtual_time.run(main())
     assert (tally.adds, tally.waits, tally.works, tally.depths) == (1, [2.0], [3.0], [1, 0])
 
 
@@ -233,6 +233,6 @@ def test_any_interleaving(actions: list[tuple], workers: int, work_seconds: int)
         for ended in await asyncio.gather(*tasks, return_exceptions=True):
             assert isinstance(ended, ShutDown), ended
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert all(any(run > wish and key == ran for run, ran in started) for wish, key in wished)
     assert len(started) <= len(wished)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import structlog
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.metadata import Key
 from hpad.engine import conditions
@@ -16,7 +16,7 @@ CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
 
 
 def run(main: Any) -> Any:
-    return virtual.run(main())
+    return virtual_time.run(main())
 
 
 def test_scaling_writes_scale_status_and_event() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import virtual
-from controller.bench import Bench, hpa
+from support import virtual_time
+from support.controller import Bench, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
@@ -42,7 +42,7 @@ def mark(bench: Bench) -> str:
 async def asleep(bench: Bench) -> None:
     """hpad takes the last replica."""
     bench.controller.start()
-    await virtual.until(lambda: bench.world.scales["web"] == 0)
+    await virtual_time.until(lambda: bench.world.scales["web"] == 0)
     await asyncio.sleep(PERIOD)
     assert mark(bench) == "True"
 
@@ -101,7 +101,7 @@ def test_only_what_hpad_put_to_sleep_is_woken(deeds: list[Deed], woken: bool, ga
         await bench.controller.stop(0)
         return bench
 
-    bench = virtual.run(main())
+    bench = virtual_time.run(main())
     assert bench.world.scales["web"] == (3 if woken or gates is OFF else 0)
     assert mark(bench) == "False"
 
@@ -123,7 +123,7 @@ def test_an_hpa_that_is_pointed_at_a_stopped_target_does_not_start_it(gates: Gat
         await bench.controller.stop(0)
         return bench
 
-    assert virtual.run(main()).world.scales["other"] == count
+    assert virtual_time.run(main()).world.scales["other"] == count
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_after_a_restart_without_a_store_the_status_tells(current: int, desired:
         bench.world.scales["web"] = 0
         held = bench.source.get(WEB)
         assert held is not None
-        slept = conditions.with_condition((), conditions.SCALED_TO_ZERO, "True", "ScaledToZero", "", virtual.START)
+        slept = conditions.with_condition((), conditions.SCALED_TO_ZERO, "True", "ScaledToZero", "", virtual_time.START)
         told = HorizontalPodAutoscalerStatus(current_replicas=current, desired_replicas=desired, conditions=slept)
         bench.source.put(msgspec.structs.replace(held, status=told))
         await bench.advance(4 * PERIOD)
         return bench
 
-    assert virtual.run(main()).world.scales["web"] == (3 if woken else 0)
+    assert virtual_time.run(main()).world.scales["web"] == (3 if woken else 0)
 
 
 @pytest.mark.parametrize("applied", [True, False])
@@ -171,7 +171,7 @@ def test_a_write_of_zero_without_an_answer_is_known_for_hpads_own(applied: bool)
         await bench.controller.stop(0)
         return bench
 
-    assert virtual.run(main()).world.scales["web"] == 3
+    assert virtual_time.run(main()).world.scales["web"] == 3
 
 
 @pytest.mark.parametrize("back", [timedelta(0), timedelta(minutes=10)], ids=["clock as it was", "clock set back"])
@@ -179,16 +179,16 @@ def test_zero_of_hpads_own_is_known_though_its_status_is_refused(back: timedelta
     """With a clock that was set back, the status tells of an earlier rescale, at a time that is yet to come."""
 
     async def main() -> Bench:
-        clock = virtual.SetClock()
+        clock = virtual_time.SetClock()
         bench = Bench(hpa("web", minReplicas=0), tunables=Tunables(gates=GATES), clock=clock)
         works(bench)
         bench.controller.start()
-        await virtual.until(lambda: bench.world.scales["web"] == 3)
+        await virtual_time.until(lambda: bench.world.scales["web"] == 3)
         await asyncio.sleep(2 * PERIOD)
         clock.off -= back
         bench.world.status_refusals = [errors.ApiError(500, "", "no")] * 2
         bench.metrics.values["web"] = 0
-        await virtual.until(lambda: bench.world.scales["web"] == 0)
+        await virtual_time.until(lambda: bench.world.scales["web"] == 0)
         await asyncio.sleep(3 * PERIOD)
         assert bench.world.status_refusals == []
         assert mark(bench) == "True"
@@ -197,7 +197,7 @@ def test_zero_of_hpads_own_is_known_though_its_status_is_refused(back: timedelta
         await bench.controller.stop(0)
         return bench
 
-    assert virtual.run(main()).world.scales["web"] == 3
+    assert virtual_time.run(main()).world.scales["web"] == 3
 
 
 def test_a_write_that_was_refused_is_not() -> None:
@@ -214,7 +214,7 @@ def test_a_write_that_was_refused_is_not() -> None:
         await bench.controller.stop(0)
         return bench
 
-    assert virtual.run(main()).world.scales["web"] == 0
+    assert virtual_time.run(main()).world.scales["web"] == 0
 
 
 MINUTE = timedelta(minutes=1)
@@ -224,19 +224,23 @@ TARGET = "apps/Deployment/web"
 @pytest.mark.parametrize(
     ("memory", "scaled", "expected"),
     [
-        (Memory(at=virtual.START, left=3, target=TARGET), -MINUTE, True),
-        (Memory(at=virtual.START, left=3, target=TARGET), None, True),
-        (Memory(at=virtual.START, left=3, target=TARGET), MINUTE, False),  # another replica of hpad has scaled it
-        (Memory(at=virtual.START, left=3, target=TARGET, recalled=True), -2 * MINUTE, True),
-        (Memory(at=virtual.START, left=3, target=TARGET, recalled=True), -MINUTE / 2, False),  # by a clock behind ours
-        (Memory(at=virtual.START, left=0, target=TARGET), -MINUTE, False),
-        (Memory(at=virtual.START, target=TARGET), -MINUTE, False),
-        (Memory(at=virtual.START, left=0, target="apps/Deployment/other"), -MINUTE, True),
+        (Memory(at=virtual_time.START, left=3, target=TARGET), -MINUTE, True),
+        (Memory(at=virtual_time.START, left=3, target=TARGET), None, True),
+        (Memory(at=virtual_time.START, left=3, target=TARGET), MINUTE, False),  # another replica of hpad has scaled it
+        (Memory(at=virtual_time.START, left=3, target=TARGET, recalled=True), -2 * MINUTE, True),
+        (
+            Memory(at=virtual_time.START, left=3, target=TARGET, recalled=True),
+            -MINUTE / 2,
+            False,
+        ),  # by a clock behind ours
+        (Memory(at=virtual_time.START, left=0, target=TARGET), -MINUTE, False),
+        (Memory(at=virtual_time.START, target=TARGET), -MINUTE, False),
+        (Memory(at=virtual_time.START, left=0, target="apps/Deployment/other"), -MINUTE, True),
         (Memory(left=3), -MINUTE, False),
     ],
 )
 def test_what_memory_says_of_a_target_at_zero(memory: Memory, scaled: timedelta | None, expected: bool) -> None:
-    status = HorizontalPodAutoscalerStatus(last_scale_time=None if scaled is None else virtual.START + scaled)
+    status = HorizontalPodAutoscalerStatus(last_scale_time=None if scaled is None else virtual_time.START + scaled)
     assert recovery.set_by_other(memory, TARGET, status) is expected
     begun = msgspec.structs.replace(memory, begun=Begun(3, 0, (), (), status))
     assert recovery.set_by_other(begun, TARGET, status) is (expected and memory.target != TARGET)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-import virtual
+from support import virtual_time
 
 from hpad.clock import SystemClock
 from hpad.daemon import process
@@ -74,11 +74,11 @@ def test_systemd_is_told_and_its_watchdog_fed(tmp_path: Path) -> None:
         async def ready() -> None:
             await asyncio.sleep(25)
 
-        running = asyncio.create_task(notifier.run(virtual.VirtualClock(), ready))
+        running = asyncio.create_task(notifier.run(virtual_time.VirtualClock(), ready))
         await asyncio.sleep(45)
         running.cancel()
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert told == ["WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "READY=1", "WATCHDOG=1", "WATCHDOG=1"]
 
 
@@ -348,7 +348,7 @@ def test_memory_is_trimmed_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> Non
     async def main() -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(10.5 * process.TRIM_SECONDS):
-                await process.trim_regularly(virtual.VirtualClock())
+                await process.trim_regularly(virtual_time.VirtualClock())
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert len(trimmed) == 10

@@ -12,12 +12,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import endings
 import pytest
-import reserved
 import structlog
 import yaml
 from e2e.conftest import AT_LAST
+from support import closing, free_ports
 
 from hpad import settings
 from hpad.cli import main
@@ -49,7 +48,7 @@ async def silent_broker() -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        await endings.close(server)
+        await closing.close(server)
         for writer in held:
             writer.close()
         await server.wait_closed()
@@ -120,7 +119,7 @@ async def test_a_source_that_hangs_delays_only_its_own_metric(world: Any) -> Non
 
 async def test_an_unreachable_api_server_is_waited_for() -> None:
     told = settings.Settings(sync_period=timedelta(seconds=0.4), listen=("127.0.0.1", 0))
-    with reserved.port() as port:
+    with free_ports.port() as port:
         daemon = app.App(told, cluster_config=ClusterConfig(server=f"http://127.0.0.1:{port}"))
         async with daemon, asyncio.timeout(AT_LAST):
             assert daemon.unready()[0].startswith("waiting for the cluster")

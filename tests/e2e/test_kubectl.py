@@ -5,16 +5,16 @@ import re
 from datetime import timedelta
 from typing import Any
 
-import kubectls
 import pytest
 import yaml
+from support import kubectl_binaries
 
 from hpad import settings
 from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube.auth import kubeconfig
 
-pytest_plugins = ("kubectl_fixtures",)
+pytest_plugins = ("support.kubectl_fixtures",)
 CALM = timedelta(seconds=1.5)
 """A period for whoever looks at a status: metrics that do not come within half of it are not in there."""
 
@@ -34,9 +34,9 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, recordings):
     await world.until(lambda: world.replicas("deployments", "php-apache") == 7)
     await world.until(lambda: utilization(world, "php-apache") == 43)
     await world.until(lambda: any(message.startswith("New size: 7") for _, message in world.events("php-apache")))
-    recorded = kubectls.recorded_text(recordings, "get_hpa")
-    header, row = kubectls.rows(await kubectl("get hpa php-apache"))
-    assert header == kubectls.rows(recorded)[0]
+    recorded = kubectl_binaries.recorded_text(recordings, "get_hpa")
+    header, row = kubectl_binaries.rows(await kubectl("get hpa php-apache"))
+    assert header == kubectl_binaries.rows(recorded)[0]
     assert row[:-1] == ["php-apache", "Deployment/php-apache", "cpu: 43%/50%", "1", "10", "7"]
     old, new = [
         await kubectl.json(f"get horizontalpodautoscalers.{version}.autoscaling php-apache") for version in ("v1", "v2")
@@ -60,7 +60,7 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, recordings):
 
 async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
     """Of one in the same state as the recording's first: 50 % of 50 %, four replicas, no more than that."""
-    recorded = kubectls.recorded_text(recordings, "describe_hpa_all").partition("\n\n\n")[0]
+    recorded = kubectl_binaries.recorded_text(recordings, "describe_hpa_all").partition("\n\n\n")[0]
     world.workload("Deployment", "above", 4, cpu="200m")
     world.load("above", 100)
     world.hpa("above", maxReplicas=4, behavior=None)
@@ -70,7 +70,7 @@ async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
     if "Target CPU utilization" in described:  # a kubectl that does not know autoscaling/v2 yet
         assert "Target CPU utilization:   50%\nCurrent CPU utilization:  50%\nMin replicas:" in described
         return
-    found, wanted = kubectls.labels_of(described), kubectls.labels_of(recorded)
+    found, wanted = kubectl_binaries.labels_of(described), kubectl_binaries.labels_of(recorded)
     assert found[: len(wanted) - 3] == wanted[:-3]
     assert [line.split()[0] for line in found[-3:]] == [line.split()[0] for line in wanted[-3:]]
     same = "  resource cpu on pods  (as a percentage of request):  50% (100m) / 50%"
@@ -82,7 +82,10 @@ async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
 async def test_a_deployment_from_apply_to_delete(kubectl, world, options):
     """nginx: two replicas, described, another image (new pods), four replicas, gone."""
     done = "serverside-applied" if options else "created"
-    assert await kubectl.apply(kubectls.nginx(2, "nginx:1.14.2"), options=options) == f"deployment.apps/nginx {done}\n"
+    assert (
+        await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1.14.2"), options=options)
+        == f"deployment.apps/nginx {done}\n"
+    )
     assert "successfully rolled out" in await kubectl("rollout status deployment/nginx --timeout=100s")
     described = await kubectl("describe deployment nginx")
     for line in (
@@ -95,13 +98,16 @@ async def test_a_deployment_from_apply_to_delete(kubectl, world, options):
         assert re.search(line, described), f"{line} in {described}"
     first = await kubectl.names()
     done = "serverside-applied" if options else "configured"
-    assert await kubectl.apply(kubectls.nginx(2, "nginx:1.16.1"), options=options) == f"deployment.apps/nginx {done}\n"
+    assert (
+        await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1.16.1"), options=options)
+        == f"deployment.apps/nginx {done}\n"
+    )
     await kubectl("rollout status deployment/nginx --timeout=100s")
     await world.until(lambda: len(world.pods("nginx")) == 2)
     second = await kubectl.names()
     assert len(second) == 2
     assert not first & second
-    await kubectl.apply(kubectls.nginx(4, "nginx:1.16.1"), options=options)
+    await kubectl.apply(kubectl_binaries.nginx(4, "nginx:1.16.1"), options=options)
     await kubectl("rollout status deployment/nginx --timeout=100s")
     assert len(await kubectl.names()) == 4
     assert second < await kubectl.names()
@@ -130,7 +136,7 @@ async def test_a_rolling_update_under_an_hpa(world, kubectl):
     scaled = [write for write in world.cluster.log.writes if write.resource == "replicasets"]
     assert scaled == []
     listed = await kubectl("rollout history deployment/web")
-    assert [row[0] for row in kubectls.rows(listed)[2:]] == ["1", "2"]
+    assert [row[0] for row in kubectl_binaries.rows(listed)[2:]] == ["1", "2"]
 
 
 async def test_a_stateful_pod_keeps_its_name_until_it_is_gone(processes):
@@ -142,7 +148,7 @@ async def test_a_stateful_pod_keeps_its_name_until_it_is_gone(processes):
     body["template"] = {"metadata": {"labels": labels}, "spec": spec}
     await processes.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"}, "spec": body})
     await processes("rollout status statefulset/web --timeout=100s")
-    async with asyncio.timeout(kubectls.SECONDS):
+    async with asyncio.timeout(kubectl_binaries.SECONDS):
         while "deaf" not in await processes("logs web-0"):  # noqa: ASYNC110  # it runs before it has said so
             await asyncio.sleep(0.1)
     first = await processes.json("get pod web-0")
@@ -153,7 +159,7 @@ async def test_a_stateful_pod_keeps_its_name_until_it_is_gone(processes):
     waiting = await processes.json("get pod web-0")
     assert waiting["metadata"]["uid"] == first["metadata"]["uid"]
     assert waiting["metadata"]["deletionGracePeriodSeconds"] == 600
-    assert {row[0]: row[2] for row in kubectls.rows(await processes("get pods"))[1:]} == {
+    assert {row[0]: row[2] for row in kubectl_binaries.rows(await processes("get pods"))[1:]} == {
         "web-0": "Terminating",
         "web-1": "Running",
     }
@@ -171,21 +177,21 @@ async def test_a_stateful_pod_keeps_its_name_until_it_is_gone(processes):
 
 async def test_apply_conflicts_with_what_the_autoscaler_has_set(world, kubectl):
     """And goes through without the replicas, which then stay, or with --force-conflicts."""
-    await kubectl.apply(kubectls.nginx(2, "nginx:1"), options="--server-side")
+    await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1"), options="--server-side")
     world.hpa("nginx", minReplicas=4)
     await world.hpad()
     await world.until(lambda: world.replicas("deployments", "nginx") == 4)
-    manifest = yaml.safe_dump(kubectls.nginx(2, "nginx:2"))
+    manifest = yaml.safe_dump(kubectl_binaries.nginx(2, "nginx:2"))
     complaint = await kubectl.refused("apply --server-side -f -", given=manifest)
     assert re.search(
         r'Apply failed with 1 conflict: conflict with "\S+" with subresource "scale" using apps/v1: \.spec\.replicas',
         complaint,
     )
-    silent = kubectls.nginx(2, "nginx:2")
+    silent = kubectl_binaries.nginx(2, "nginx:2")
     del silent["spec"]["replicas"]
     await kubectl.apply(silent, options="--server-side")
     assert world.replicas("deployments", "nginx") == 4
-    await kubectl.apply(kubectls.nginx(5, "nginx:2"), options="--server-side --force-conflicts")
+    await kubectl.apply(kubectl_binaries.nginx(5, "nginx:2"), options="--server-side --force-conflicts")
     assert world.replicas("deployments", "nginx") == 5
 
 
@@ -198,7 +204,7 @@ async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
     body = {"replicas": 2, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}, "template": template}
     cluster.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"}, "spec": body})
     await kubectl("autoscale statefulset web --cpu-percent=100 --min=1 --max=10")
-    async with asyncio.timeout(kubectls.SECONDS):
+    async with asyncio.timeout(kubectl_binaries.SECONDS):
         while len(cluster.list("pods")) < 2:  # noqa: ASYNC110  # the controller's work has no event
             await asyncio.sleep(0.02)
     ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]
@@ -211,7 +217,7 @@ async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
     impatient = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
     told = settings.Settings(sync_period=CALM, listen=None, tunables=impatient)
     async with app.App(told, cluster_config=kubeconfig.ClusterConfig(server=cluster.url)):
-        async with asyncio.timeout(kubectls.SECONDS):
+        async with asyncio.timeout(kubectl_binaries.SECONDS):
             while "100%/100%" not in await kubectl("get hpa web"):  # noqa: ASYNC110  # kubectl is the one to say so
                 await asyncio.sleep(0.1)
         await asyncio.sleep(2 * CALM.total_seconds())

@@ -5,10 +5,10 @@ import json
 import re
 from typing import Any
 
-import kubectls
 import yaml
+from support import kubectl_binaries
 
-pytest_plugins = ("kubectl_fixtures",)
+pytest_plugins = ("support.kubectl_fixtures",)
 
 
 async def test_what_apply_leaves_out_is_removed_and_unchanged_is_unchanged(kubectl, world):
@@ -38,14 +38,14 @@ async def test_what_apply_leaves_out_is_removed_and_unchanged_is_unchanged(kubec
 
 def _is_busy(top: str) -> bool:
     """Whether a table of usage says of its first pod that it uses more than a twentieth of a core."""
-    return any(int(row[1].removesuffix("m")) > 50 for row in kubectls.rows(top)[1:2])
+    return any(int(row[1].removesuffix("m")) > 50 for row in kubectl_binaries.rows(top)[1:2])
 
 
 async def test_the_node_is_shown_and_described(processes):
-    header, row = kubectls.rows(await processes("get nodes"))
+    header, row = kubectl_binaries.rows(await processes("get nodes"))
     assert header == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert (row[:3], row[4]) == (["local", "Ready", "control-plane"], "v1.36.2")
-    await processes.apply(kubectls.nginx(1, "nginx:1.14.2"))
+    await processes.apply(kubectl_binaries.nginx(1, "nginx:1.14.2"))
     await processes("rollout status deployment/nginx --timeout=100s")
     described = await processes("describe node local")
     for words in ("Kubelet Version:            v1.36.2", "InternalIP:  127.0.0.1", "KubeletReady", "nginx-"):
@@ -54,9 +54,9 @@ async def test_the_node_is_shown_and_described(processes):
 
 
 async def test_an_image_alone_rolls_out_and_describe_says_that_it_is_pretended(processes):
-    await processes.apply(kubectls.nginx(2, "nginx:1.14.2"))
+    await processes.apply(kubectl_binaries.nginx(2, "nginx:1.14.2"))
     assert "successfully rolled out" in await processes("rollout status deployment/nginx --timeout=100s")
-    assert [row[1:3] for row in kubectls.rows(await processes("get pods"))[1:]] == [["1/1", "Running"]] * 2
+    assert [row[1:3] for row in kubectl_binaries.rows(await processes("get pods"))[1:]] == [["1/1", "Running"]] * 2
     described = await processes("describe pod -l app=nginx")
     for line in (
         r"Normal +Scheduled +\S+ +default-scheduler +Successfully assigned default/nginx-\S+ to local",
@@ -70,10 +70,10 @@ async def test_why_a_pod_crashes_is_in_describe_and_in_the_previous_log(processe
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "crash"}, "spec": {"containers": [container]}}
     await processes.apply(pod)
     status, described = "", ""
-    async with asyncio.timeout(kubectls.SECONDS):
+    async with asyncio.timeout(kubectl_binaries.SECONDS):
         while "CrashLoopBackOff" not in status:
             status = await processes("get pod crash")
-    async with asyncio.timeout(kubectls.SECONDS):
+    async with asyncio.timeout(kubectl_binaries.SECONDS):
         while "Last State:" not in described or "CrashLoopBackOff" not in described:
             described = await processes("describe pod crash")
     for line in (
@@ -86,14 +86,14 @@ async def test_why_a_pod_crashes_is_in_describe_and_in_the_previous_log(processe
 
 
 async def test_usage_and_scale_of_processes(processes):
-    deployment = kubectls.nginx(1, "nginx")
+    deployment = kubectl_binaries.nginx(1, "nginx")
     busy = "while :; do :; done"
     deployment["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", busy]
     await processes.apply(deployment)
-    async with asyncio.timeout(kubectls.SECONDS):
+    async with asyncio.timeout(kubectl_binaries.SECONDS):
         while not _is_busy((await processes.run("top", "pods"))[1]):  # noqa: ASYNC110  # kubectl is the one to say so
             await asyncio.sleep(0.2)
-    header, (name, _, memory) = kubectls.rows(await processes("top pods"))
+    header, (name, _, memory) = kubectl_binaries.rows(await processes("top pods"))
     assert header == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
     assert name.startswith("nginx-")
     assert memory.endswith("Mi")
@@ -107,15 +107,15 @@ async def test_usage_and_scale_of_processes(processes):
 async def test_get_in_its_forms(kubectl, world):
     world.workload("Deployment", "web", 2)
     await kubectl("rollout status deployment/web --timeout=100s")
-    header, row = kubectls.rows(await kubectl("get deployment web -o wide"))
+    header, row = kubectl_binaries.rows(await kubectl("get deployment web -o wide"))
     assert header == ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE", "CONTAINERS", "IMAGES", "SELECTOR"]
     assert [*row[:4], *row[5:]] == ["web", "2/2", "2", "2", "app", "app:1", "app=web"]
-    header, *_ = kubectls.rows(await kubectl("get pods -o wide"))
+    header, *_ = kubectl_binaries.rows(await kubectl("get pods -o wide"))
     assert header[-5:] == ["AGE", "IP", "NODE", "NOMINATED NODE", "READINESS GATES"]
     assert yaml.safe_load(await kubectl("get deployment web -o yaml"))["spec"]["replicas"] == 2
     raw = json.loads(await kubectl("get --raw /apis/apps/v1/namespaces/default/deployments/web"))
     assert raw["metadata"]["name"] == "web"
-    header, *events = kubectls.rows(await kubectl("get events"))
+    header, *events = kubectl_binaries.rows(await kubectl("get events"))
     assert header == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert {(row[2], row[3].partition("/")[0]) for row in events} == {
         ("ScalingReplicaSet", "deployment"),
@@ -135,7 +135,7 @@ async def test_a_watch_prints_what_changes(kubectl, world):
     watching = await kubectl.start("get", "deployments", "-w")
     try:
         assert watching.stdout is not None
-        async with asyncio.timeout(kubectls.SECONDS):
+        async with asyncio.timeout(kubectl_binaries.SECONDS):
             assert (await watching.stdout.readline()).split()[0] == b"NAME"
             assert (await watching.stdout.readline()).split()[:2] == [b"web", b"1/1"]
             world.cluster.apply(
@@ -172,13 +172,13 @@ async def test_what_create_makes(kubectl, world):
 async def test_a_dry_run_changes_nothing(kubectl, world):
     dry = "--dry-run=server"
     assert (
-        await kubectl.apply(kubectls.nginx(2, "nginx:1"), options=dry)
+        await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1"), options=dry)
         == "deployment.apps/nginx created (server dry run)\n"
     )
     assert world.cluster.get("deployments", "nginx") is None
-    await kubectl.apply(kubectls.nginx(2, "nginx:1"))
+    await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1"))
     before = world.cluster.get("deployments", "nginx")
-    said = await kubectl.apply(kubectls.nginx(3, "nginx:1"), options=dry)
+    said = await kubectl.apply(kubectl_binaries.nginx(3, "nginx:1"), options=dry)
     assert said == "deployment.apps/nginx configured (server dry run)\n"
     await kubectl(f"delete deployment nginx {dry}")
     after = world.cluster.get("deployments", "nginx")
@@ -193,7 +193,7 @@ async def test_logs_of_a_process(processes):
     following = await processes.start("logs", "-f", "talker")
     try:
         assert following.stdout is not None
-        async with asyncio.timeout(kubectls.SECONDS):
+        async with asyncio.timeout(kubectl_binaries.SECONDS):
             assert [await following.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
     finally:
         following.kill()

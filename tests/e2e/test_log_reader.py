@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from e2e import daemons
+from support import daemons
 
 from hpad.lab.cluster import Cluster
 from hpad.lab.servers import ports

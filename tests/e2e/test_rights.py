@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import kubectls
 import pytest
 import structlog.testing
 import yaml
 from e2e.conftest import World, worlds
+from support import kubectl_binaries
 
 from hpad import settings
 from hpad.cli import doctor
@@ -20,7 +20,7 @@ from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster, tls, users
 from hpad.settings.shape import Election, Serving
 
-pytest_plugins = ("kubectl_fixtures",)
+pytest_plugins = ("support.kubectl_fixtures",)
 Json = dict[str, Any]
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 OURSELVES = users.service_account("hpad", "hpad")
@@ -174,7 +174,7 @@ async def test_who_may_look_is_asked_of_the_cluster_with_the_rights_for_it(tmp_p
 
 
 async def test_kubectl_makes_roles_and_asks_about_them(kubectl_path: str, tmp_path: Path) -> None:
-    kubectl = kubectls.Kubectl(kubectl_path, tmp_path)
+    kubectl = kubectl_binaries.Kubectl(kubectl_path, tmp_path)
     async with Cluster(kubelet=False, authorization=True, tls=await tls.made(tmp_path)) as cluster:
         await cluster.kubeconfig(tmp_path / "kubeconfig")
         assert (await kubectl.run("auth", "can-i", "list", "pods", "--as=jane"))[1].strip() == "no"

@@ -21,7 +21,7 @@ from typing import Any
 
 import aiohttp
 from e2e.chronicle import DEADLINE, LEASE, Action, Chronicle, followed, who_had_it, who_may
-from e2e.relay import Relay
+from support.relay import Relay
 
 from hpad import settings
 from hpad.api.metadata import Key

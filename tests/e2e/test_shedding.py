@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from e2e import daemons
+from support import daemons
 
 PERIOD, WORKERS, SLOW = 2.0, 2, 0.2
 IDLE, RISING = 90, 10

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import structlog
 from e2e.conftest import World, worlds
-from e2e.relay import Relay
+from support.relay import Relay
 
 from hpad.cli import main
 from hpad.kube.auth.credentials import ClusterConfig

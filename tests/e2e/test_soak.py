@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from soak import trial
+from tools.soak import trial
 
 BRIEF = trial.Plan(seconds=50.0, hpas=60, period=2.0, sample=1.0, reload=12.0)
 """Shorter runs see fewer faults; each fault that lasts spoils several periods, of which there are 25 here."""

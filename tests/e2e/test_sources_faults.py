@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog
+from support.metric_servers import KINDS, SLOW_SECONDS, Numbers, numbers
 
 from hpad import clock as clocks
 from hpad import settings, testing
@@ -21,7 +22,6 @@ from hpad.api.metadata import Key
 from hpad.engine import fallback_policy
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
-from tests.e2e.weather import KINDS, SLOW_SECONDS, Numbers, numbers
 
 SECRET = "hunter22-t0ken"
 MANY = 100

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reserved
 import trustme
 import yaml
-from e2e import hurried
 from e2e.conftest import PERIOD, worlds
-from e2e.relay import Relay
+from support import fast_time, free_ports
+from support.relay import Relay
 
 from hpad import settings
 from hpad.clock import SystemClock
@@ -164,14 +163,14 @@ async def test_an_api_server_that_is_away(steady: Steady, recovered: Recovered) 
 
 def test_an_api_server_that_is_away_for_a_minute(recovered: Recovered) -> None:
     """All that can be set is left as it comes: a period of 15 s, the waits between attempts, what is too old."""
-    hurried.run(_away_for_a_minute(recovered))
+    fast_time.run(_away_for_a_minute(recovered))
 
 
 async def _away_for_a_minute(recovered: Recovered) -> None:
-    clock = hurried.Clock()
+    clock = fast_time.Clock()
     async with contextlib.AsyncExitStack() as stack:
         world = await stack.enter_async_context(worlds(Cluster(auto_ready=True, clock=clock)))
-        world.patience *= hurried.TIMES
+        world.patience *= fast_time.TIMES
         steady = Steady(world)
         steady.prepare()
         relay = await stack.enter_async_context(relayed(world))
@@ -198,7 +197,7 @@ async def _away_for_a_minute(recovered: Recovered) -> None:
 async def test_an_api_server_that_comes_back_without_its_history(recovered: Recovered, world: Any) -> None:
     """On the same port, with objects of other versions and pods of other names."""
     async with contextlib.AsyncExitStack() as stack:
-        port = stack.enter_context(reserved.port())
+        port = stack.enter_context(free_ports.port())
         first = Cluster(auto_ready=True, port=port)
         await first.start()
         stack.push_async_callback(first.stop)

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 import structlog
-import virtual
-from controller.originals import Original
-from election.voters import OddClock, Server, Voter
-from virtual import now, until
+from support import virtual_time
+from support.client_go_elector import Original
+from support.lease_candidates import OddClock, Server, Voter
+from support.virtual_time import now, until
 
 from hpad.election import lease
 from hpad.kube import errors
@@ -31,7 +31,7 @@ def test_the_first_one_leads_and_says_so() -> None:
         await voter.stop()
         assert await voter.series() == ['leader_election_master_status{name="hpad"} 0.0']
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_leader_renews_every_retry_period() -> None:
@@ -43,7 +43,7 @@ def test_a_leader_renews_every_retry_period() -> None:
         await voter.stop()
         return writes
 
-    assert virtual.run(main()) == 51
+    assert virtual_time.run(main()) == 51
 
 
 def test_a_second_one_stands_by() -> None:
@@ -56,7 +56,7 @@ def test_a_second_one_stands_by() -> None:
         await first.stop()
         await second.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_dead_leader_is_followed_after_the_lease_duration_and_not_before() -> None:
@@ -74,7 +74,7 @@ def test_a_dead_leader_is_followed_after_the_lease_duration_and_not_before() -> 
         await first.stop()
         return taken - died
 
-    assert 15 - 4.4 <= virtual.run(main()) <= 15 + 4.4 + 0.1
+    assert 15 - 4.4 <= virtual_time.run(main()) <= 15 + 4.4 + 0.1
 
 
 def test_an_orderly_end_lets_another_take_over_at_its_next_look() -> None:
@@ -92,7 +92,7 @@ def test_an_orderly_end_lets_another_take_over_at_its_next_look() -> None:
         await second.stop()
         return taken - ended
 
-    assert virtual.run(main()) <= 4.4
+    assert virtual_time.run(main()) <= 4.4
 
 
 @pytest.mark.parametrize(("cut", "level"), [(False, "info"), (True, "warning")])
@@ -106,7 +106,7 @@ def test_the_end_of_a_lead_is_a_warning_where_nobody_wanted_it(cut: bool, level:
         await voter.stop()
 
     with structlog.testing.capture_logs() as logs:
-        virtual.run(main())
+        virtual_time.run(main())
     assert [line["log_level"] for line in logs if line["event"] == "stopped leading"] == [level]
 
 
@@ -118,8 +118,8 @@ def test_a_client_go_elector_hours_away_is_respected_while_it_renews() -> None:
         voter = Voter("a", server)
         spec = {"holderIdentity": "node_1", "leaseDurationSeconds": 15, "leaseTransitions": 0}
         for count in range(30):
-            renewed = lease.micro_time(virtual.START - timedelta(hours=7) + timedelta(seconds=10 * count))
-            times = {"acquireTime": lease.micro_time(virtual.START - timedelta(hours=7)), "renewTime": renewed}
+            renewed = lease.micro_time(virtual_time.START - timedelta(hours=7) + timedelta(seconds=10 * count))
+            times = {"acquireTime": lease.micro_time(virtual_time.START - timedelta(hours=7)), "renewTime": renewed}
             server.commit({"metadata": {"name": "hpad"}, "spec": {**spec, **times}})
             if not count:
                 voter.start()
@@ -132,7 +132,7 @@ def test_a_client_go_elector_hours_away_is_respected_while_it_renews() -> None:
         await voter.stop()
         return taken - last
 
-    assert 15 <= virtual.run(main()) <= 15 + 2 * 4.4
+    assert 15 <= virtual_time.run(main()) <= 15 + 2 * 4.4
 
 
 # --- Losing it ---
@@ -156,7 +156,7 @@ def test_work_ends_within_the_renew_deadline_when_the_server_hangs_or_refuses(cu
         await voter.stop()
         return last, lost
 
-    last, lost = virtual.run(main())
+    last, lost = virtual_time.run(main())
     assert lost - last == pytest.approx(10, abs=0.1)
 
 
@@ -175,7 +175,7 @@ def test_who_lost_it_is_a_candidate_again() -> None:
         await voter.stop()
         return [leads for _, leads in voter.turns]
 
-    assert virtual.run(main()) == [True, False, True, False]
+    assert virtual_time.run(main()) == [True, False, True, False]
 
 
 def test_trouble_with_the_lease_is_told_each_time_and_over_with_the_next_renewal() -> None:
@@ -199,7 +199,7 @@ def test_trouble_with_the_lease_is_told_each_time_and_over_with_the_next_renewal
         return found
 
     with structlog.testing.capture_logs() as logs:
-        found = virtual.run(main())
+        found = virtual_time.run(main())
     assert found == ["cannot reach an agreement: down", None] * 2
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["cannot reach an agreement: down"] * 2
 
@@ -221,7 +221,7 @@ def test_a_jump_of_the_wall_clock_stops_writes_until_the_next_renewal_and_nothin
         assert len(voter.turns) == 1
         await voter.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_slow_answer_is_worth_only_what_is_left_of_it() -> None:
@@ -245,7 +245,7 @@ def test_a_slow_answer_is_worth_only_what_is_left_of_it() -> None:
         await until(lambda: voter.leads)
         await voter.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 # --- Never two, over thousands of ticks ---
@@ -304,7 +304,7 @@ def test_never_two_leaders_and_soon_one_again(seed: int, kinds: tuple[type[Voter
             await voter.stop()
 
     server.committed = committed
-    virtual.run(main())
+    virtual_time.run(main())
     assert doubles == []
     assert leaders == set("abc")
     assert changes > 20

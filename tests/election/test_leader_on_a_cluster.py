@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
-import virtual
-from election.voters import ANY
-from virtual import now, until
+from support import virtual_time
+from support.lease_candidates import ANY
+from support.virtual_time import now, until
 
 from hpad.election import lease
 from hpad.election.leader import Leader
@@ -42,10 +42,10 @@ async def standing(cluster: Cluster, name: str, election: Election) -> AsyncIter
 
 def on_a_cluster(play: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        async with Cluster(kubelet=False, controllers=False, clock=virtual.VirtualClock()) as cluster:
+        async with Cluster(kubelet=False, controllers=False, clock=virtual_time.VirtualClock()) as cluster:
             await play(cluster)
 
-    virtual.run(main(), io_grace=GRACE)
+    virtual_time.run(main(), io_grace=GRACE)
 
 
 def test_one_leads_the_other_follows_and_events_tell() -> None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import virtual
-from kube.wire import Script, SkippingClock, failure, says
+from support import virtual_time
+from support.scripted_server import Script, SkippingClock, failure, says
 
 from hpad.election import lease, members
 from hpad.kube import errors
@@ -189,14 +189,14 @@ class Stage:
 
 def staged(play: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        clock = virtual.VirtualClock()
+        clock = virtual_time.VirtualClock()
         async with (
             Cluster(kubelet=False, controllers=False, clock=clock) as cluster,
             Client(ClusterConfig(cluster.url), clock) as client,
         ):
             await play(Stage(cluster, client))
 
-    virtual.run(main(), io_grace=GRACE)
+    virtual_time.run(main(), io_grace=GRACE)
 
 
 def test_a_renewal_is_one_request() -> None:

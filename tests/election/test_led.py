@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-import virtual
-from controller.bench import Bench, hpa
-from election.voters import Server, Voter
+from support import virtual_time
+from support.controller import Bench, hpa
+from support.lease_candidates import Server, Voter
 
 from hpad.election.owner import Owner
 from hpad.kube import errors
@@ -41,7 +41,7 @@ def test_who_stands_by_reconciles_nothing_and_begins_at_once_when_it_leads() -> 
         assert 10 <= len(bench.metrics.times("web")) - 1 <= 11
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_losing_the_lead_cuts_short_what_is_under_way() -> None:
@@ -66,7 +66,7 @@ def test_losing_the_lead_cuts_short_what_is_under_way() -> None:
         assert bench.world.writes == [5]
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_turn_cut_short_before_its_first_step_comes_again() -> None:
@@ -84,7 +84,7 @@ def test_a_turn_cut_short_before_its_first_step_comes_again() -> None:
         assert len(bench.metrics.times("web")) >= 2
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_series_of_hpas_that_another_leads_vanish() -> None:
@@ -99,7 +99,7 @@ def test_series_of_hpas_that_another_leads_vanish() -> None:
         assert b'hpa_name="web"' not in await bench.telemetry.exposition()
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 @pytest.mark.parametrize("stopped", [9.0, 12.0, 60.0, 86400.0])
@@ -130,7 +130,7 @@ def test_a_leader_resumed_after_a_stop_writes_nothing_on_its_old_mandate(stopped
         await bench.controller.stop(5)
         await voter.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_conflict_does_not_carry_a_write_beyond_the_mandate() -> None:
@@ -152,4 +152,4 @@ def test_a_conflict_does_not_carry_a_write_beyond_the_mandate() -> None:
         assert (bench.world.statuses, bench.world.events) == ([], [])
         await bench.controller.stop(5)
 
-    virtual.run(main())
+    virtual_time.run(main())

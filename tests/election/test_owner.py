@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from controller.bench import hpa
-from virtual import until
+from support.controller import hpa
+from support.virtual_time import until
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import structlog
-import virtual
-from election import sharers
-from election.sharers import KEYS, TOLD, Server, Sharer
-from election.voters import OddClock
-from virtual import now, until
+from support import shard_members, virtual_time
+from support.lease_candidates import OddClock
+from support.shard_members import KEYS, TOLD, Server, Sharer
+from support.virtual_time import now, until
 
 from hpad.api.metadata import Key
 from hpad.election import lease, shards
@@ -41,7 +40,7 @@ def test_the_only_member_has_everything_once_it_has_looked_for_others() -> None:
         assert only.changes == 1
         await only.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 @pytest.mark.parametrize(("cut", "level"), [(False, "info"), (True, "warning")])
@@ -55,7 +54,7 @@ def test_the_end_of_a_share_is_a_warning_where_nobody_wanted_it(cut: bool, level
         await only.stop()
 
     with structlog.testing.capture_logs() as logs:
-        virtual.run(main())
+        virtual_time.run(main())
     assert [line["log_level"] for line in logs if line["event"] == "not sharing any more"] == [level]
 
 
@@ -72,7 +71,7 @@ def test_three_members_share_evenly_and_for_good() -> None:
         for each in three:
             await each.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 @pytest.mark.parametrize(("seed", "rough"), [*((seed, True) for seed in range(6)), (6, False)])
@@ -82,14 +81,14 @@ def test_never_two_and_soon_somebody(seed: int, rough: bool) -> None:
     dice = random.Random(seed)
     server = Server()
     five = [
-        Sharer(name, server, clock=sharers.odd(dice), dice=random.Random(f"{seed}{name}") if rough else None)
+        Sharer(name, server, clock=shard_members.odd(dice), dice=random.Random(f"{seed}{name}") if rough else None)
         for name in "abcde"
     ]
     doubles: list[Any] = []
     owners: dict[Any, set[int]] = {key: set() for key in KEYS}
 
     def check() -> None:
-        doubles.extend((now(), key) for key in sharers.claimed_twice(five))
+        doubles.extend((now(), key) for key in shard_members.claimed_twice(five))
 
     async def main() -> None:
         server.touched = check
@@ -114,7 +113,7 @@ def test_never_two_and_soon_somebody(seed: int, rough: bool) -> None:
         for each in five:
             await each.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert doubles == []
     assert all(len(each) > 1 for each in owners.values())
     assert len(set.union(*owners.values())) >= 4  # somebody may never have had the chance
@@ -133,7 +132,7 @@ def test_a_member_that_dies_is_succeeded_after_its_lease_duration_and_not_before
             await each.stop()
         return taken - died
 
-    assert 15 <= virtual.run(main()) <= 15 + 1.5 * 2 + 0.5  # it may have acted until it died
+    assert 15 <= virtual_time.run(main()) <= 15 + 1.5 * 2 + 0.5  # it may have acted until it died
 
 
 def test_an_orderly_end_lets_the_others_take_over_at_their_next_look() -> None:
@@ -149,7 +148,7 @@ def test_an_orderly_end_lets_the_others_take_over_at_their_next_look() -> None:
             await each.stop()
         return taken - ended
 
-    assert virtual.run(main()) <= 2 + 0.5
+    assert virtual_time.run(main()) <= 2 + 0.5
 
 
 def test_a_newcomer_gets_its_share_in_two_rounds_and_takes_it_from_nobody_before() -> None:
@@ -167,7 +166,7 @@ def test_a_newcomer_gets_its_share_in_two_rounds_and_takes_it_from_nobody_before
         await third.stop()
         return taken - came
 
-    assert virtual.run(main()) <= 2 * 2 + 0.7
+    assert virtual_time.run(main()) <= 2 * 2 + 0.7
 
 
 def test_who_is_cut_off_owns_nothing_from_the_renew_deadline_on_and_comes_back() -> None:
@@ -186,7 +185,7 @@ def test_who_is_cut_off_owns_nothing_from_the_renew_deadline_on_and_comes_back()
         for each in two:
             await each.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_process_resumed_after_a_stop_owns_nothing_even_before_its_timers_run() -> None:
@@ -199,7 +198,7 @@ def test_a_process_resumed_after_a_stop_owns_nothing_even_before_its_timers_run(
         await until(lambda: only.owned, 5)
         await only.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_jump_of_the_wall_clock_ends_the_share_until_the_next_round() -> None:
@@ -211,7 +210,7 @@ def test_a_jump_of_the_wall_clock_ends_the_share_until_the_next_round() -> None:
         await until(lambda: only.owned, 2.5)
         await only.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_nothing_is_handed_over_before_those_who_had_it_are_done_with_it() -> None:
@@ -240,7 +239,7 @@ def test_nothing_is_handed_over_before_those_who_had_it_are_done_with_it() -> No
         await first.stop()
         await second.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_leases_of_members_long_gone_are_deleted() -> None:
@@ -256,7 +255,7 @@ def test_leases_of_members_long_gone_are_deleted() -> None:
         assert covered(two[1])
         await two[1].stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 # --- Beside hpads with leader election ---
@@ -270,7 +269,7 @@ def test_a_leader_and_members_respect_each_other(leader_first: bool) -> None:
         server = Server()
         sharer = Sharer("a", server)
         clock = OddClock(offset=5)
-        network: Any = sharers.Network(server, clock, None)
+        network: Any = shard_members.Network(server, clock, None)
         leader = Leader(lease.Elector(network, Election(enabled=True), identity="l"), TOLD, Telemetry(), clock)
         alone = asyncio.create_task(leader.run()) if leader_first else None
         await asyncio.sleep(3)
@@ -292,7 +291,7 @@ def test_a_leader_and_members_respect_each_other(leader_first: bool) -> None:
             await until(lambda: sharer.owned, 20)
             await sharer.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 # --- Shares ---

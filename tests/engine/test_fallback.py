@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from support import engine
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 from hpad.api.sample import AdapterError
@@ -14,19 +15,18 @@ from hpad.engine.fallback_policy import Fallback, Terms
 from hpad.engine.view import Gates, View
 from hpad.recording.encode import encode_step
 from hpad.recording.format import decode_step
-from tests.engine import world
 
 DOWN = AdapterError("the broker is down")
-QUEUE = world.external("queue", averageValue="10")
-RATE = world.external("rate", averageValue="10")
+QUEUE = engine.external("queue", averageValue="10")
+RATE = engine.external("rate", averageValue="10")
 FAST = {"scaleUp": {"policies": [{"type": "Pods", "value": 50, "periodSeconds": 15}]}}
 
 
-class Agreed(world.Workload):
+class Agreed(engine.Workload):
     """A workload whose HPA has annotations."""
 
     def __init__(self, *metrics, replicas, annotations, low=1, **more):
-        behavior = {**world.DEFAULT_BEHAVIOR, **FAST}
+        behavior = {**engine.DEFAULT_BEHAVIOR, **FAST}
         behavior["scaleDown"] = {**behavior["scaleDown"], "stabilizationWindowSeconds": 0}
         super().__init__(*metrics, replicas=replicas, low=low, behavior=behavior, **more)
         self.annotations = annotations
@@ -73,7 +73,7 @@ def test_a_fallback_hides_nothing():
     assert target.settled.error_label == "internal"
     assert "the broker is down" in (target.settled.error or "")
     assert target.settled.metric_computations == (("External", "none", "internal"),)
-    target.reconcile(world.series(70), after=15)
+    target.reconcile(engine.series(70), after=15)
     assert target.condition(FALLBACK_ACTIVE).status == "False"
 
 
@@ -96,7 +96,7 @@ def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sampl
     annotations = {fallback_policy.FALLBACK: "replicas:7", fallback_policy.FAILURE_DURATION: "60"}
     target = Agreed(QUEUE, replicas=3, annotations=annotations)
     assert target.fail_for(45, DOWN).scale_to is None
-    assert target.reconcile(world.series(30), after=15).scale_to is None
+    assert target.reconcile(engine.series(30), after=15).scale_to is None
     assert target.reconcile(DOWN, after=15).scale_to is None
     assert target.fail_for(30, DOWN).scale_to is None
     assert target.fail_for(30, DOWN).scale_to == 7
@@ -107,21 +107,21 @@ def test_a_failure_of_long_ago_does_not_count_when_terms_come_back():
     target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
     target.reconcile(DOWN)
     agreed, target.annotations = target.annotations, {}
-    target.reconcile(world.series(30), after=15)
+    target.reconcile(engine.series(30), after=15)
     target.annotations = agreed
     assert target.reconcile(DOWN, after=600).scale_to is None
 
 
 def test_the_largest_proposal_wins_beside_a_fallback():
     target = Agreed(QUEUE, RATE, replicas=3, annotations={fallback_policy.FALLBACK: "queue=replicas:4 after 0s"})
-    assert target.reconcile(DOWN, world.series(60)).scale_to == 6
-    decision = target.reconcile(DOWN, world.series(10), after=15)
+    assert target.reconcile(DOWN, engine.series(60)).scale_to == 6
+    decision = target.reconcile(DOWN, engine.series(10), after=15)
     assert decision.scale_to == 4
 
 
 def test_last_good_holds_up_to_its_age():
     target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:1m"})
-    target.reconcile(world.series(60))
+    target.reconcile(engine.series(60))
     target.replicas = 3  # somebody meddles; what the metric asked for is remembered
     decision = target.reconcile(DOWN, after=30)
     assert decision.scale_to == 6
@@ -134,9 +134,9 @@ def test_last_good_holds_up_to_its_age():
 def test_last_good_does_not_compound_a_ratio():
     """A Value goal multiplies the pods there are: the old ratio must not be applied over and over."""
     target = Agreed(
-        world.external("load", value="10"), replicas=2, annotations={fallback_policy.FALLBACK: "last-good:10m"}
+        engine.external("load", value="10"), replicas=2, annotations={fallback_policy.FALLBACK: "last-good:10m"}
     )
-    assert target.reconcile(world.series(20)).scale_to == 4
+    assert target.reconcile(engine.series(20)).scale_to == 4
     assert target.fail_for(300, DOWN).scale_to is None
     assert target.replicas == 4
 
@@ -149,10 +149,10 @@ def test_last_good_of_a_metric_never_heard_is_hold():
 def test_an_ignored_metric_lets_the_others_shrink():
     annotations = {fallback_policy.FALLBACK: "queue=ignore after 0s"}
     target = Agreed(QUEUE, RATE, replicas=5, annotations=annotations)
-    decision = target.reconcile(DOWN, world.series(20))
+    decision = target.reconcile(DOWN, engine.series(20))
     assert decision.scale_to == 2
     assert str(decision).endswith("; external metric queue is ignored, failing for 0s (the broker is down)")
-    assert Agreed(QUEUE, RATE, replicas=5, annotations={}).reconcile(DOWN, world.series(20)).scale_to is None
+    assert Agreed(QUEUE, RATE, replicas=5, annotations={}).reconcile(DOWN, engine.series(20)).scale_to is None
 
 
 def test_where_all_are_ignored_nothing_moves():
@@ -178,7 +178,7 @@ def test_a_wrong_annotation_is_named_and_does_nothing():
 def to_zero(annotations: dict[str, str], replicas: int, **more) -> Agreed:
     made = Agreed(QUEUE, replicas=replicas, low=0, annotations=annotations, gates=Gates(HPAScaleToZero=True), **more)
     if not replicas:
-        zero = Condition(SCALED_TO_ZERO, "True", world.START, "ScaledToZero", "")
+        zero = Condition(SCALED_TO_ZERO, "True", engine.START, "ScaledToZero", "")
         made.hpa = msgspec.structs.replace(
             made.hpa, status=msgspec.structs.replace(made.hpa.status, conditions=(zero,))
         )
@@ -191,20 +191,20 @@ def to_zero(annotations: dict[str, str], replicas: int, **more) -> Agreed:
 )
 def test_only_above_the_activation_threshold_there_is_work(value, replicas, scale_to):
     target = to_zero({fallback_policy.ACTIVATION: "5"}, replicas)
-    assert target.reconcile(world.series(value)).scale_to == scale_to
+    assert target.reconcile(engine.series(value)).scale_to == scale_to
 
 
 def test_without_a_threshold_a_single_message_wakes():
-    assert to_zero({}, 0).reconcile(world.series(1)).scale_to == 1
+    assert to_zero({}, 0).reconcile(engine.series(1)).scale_to == 1
 
 
 def test_activation_says_nothing_where_the_minimum_is_not_zero():
     target = Agreed(QUEUE, replicas=2, annotations={fallback_policy.ACTIVATION: "500"})
-    assert target.reconcile(world.series(40)).scale_to == 4
+    assert target.reconcile(engine.series(40)).scale_to == 4
 
 
 def test_an_inactive_metric_says_why():
-    decision = to_zero({fallback_policy.ACTIVATION: "queue=5"}, 2).reconcile(world.series(4))
+    decision = to_zero({fallback_policy.ACTIVATION: "queue=5"}, 2).reconcile(engine.series(4))
     assert str(decision) == (
         "scale web from 2 to 0: external metric queue below target (2 / 10 per replica, 4 in total); "
         "1 wanted but 0, being not above its activation threshold 5"

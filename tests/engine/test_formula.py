@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from support.engine import Workload, container, external, object_metric, one, pod, pods_metric, resource, series, used
 
 from hpad.api.metadata import ObjectMeta
 from hpad.api.pod import ContainerRequests
@@ -12,18 +13,6 @@ from hpad.api.quantity import Quantity
 from hpad.api.sample import AdapterError, Query
 from hpad.engine.decide import queries
 from hpad.engine.view import Gates
-from tests.engine.world import (
-    Workload,
-    container,
-    external,
-    object_metric,
-    one,
-    pod,
-    pods_metric,
-    resource,
-    series,
-    used,
-)
 
 NO_TIME: Final = timedelta(0)
 UNLIMITED: Final[dict[str, Any]] = {

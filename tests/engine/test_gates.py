@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from support.engine import Workload, external, object_metric, one, pods_metric, resource, series, used
 
 from hpad.engine.conditions import find
 from hpad.engine.view import Gates
-from tests.engine.world import Workload, external, object_metric, one, pods_metric, resource, series, used
 
 NOW_DOWN: dict[str, Any] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
 

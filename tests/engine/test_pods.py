@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from support.engine import START, Workload, external, pod, pods_metric, resource, series, used
 
 from hpad.api.pod import ContainerRequests, effective_requests
 from hpad.api.sample import AdapterError
 from hpad.engine.view import Gates
-from tests.engine.world import START, Workload, external, pod, pods_metric, resource, series, used
 
 LAST_DATE = datetime.max.replace(tzinfo=UTC)
 CPU = resource("cpu", averageUtilization=50)

@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.engine import Workload, external, pod, pods_metric, resource, series, used
 
 from hpad.api.sample import AdapterError
-from tests.engine.world import Workload, external, pod, pods_metric, resource, series, used
 
 EXAMPLES = settings(max_examples=150, deadline=None)
 

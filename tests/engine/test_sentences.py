@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from support.engine import START, Workload, external, object_metric, one, pod, resource, series, used
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 from hpad.api.sample import AdapterError, ExternalSample
@@ -18,7 +19,6 @@ from hpad.engine.conditions import SCALED_TO_ZERO
 from hpad.engine.decide import Decision
 from hpad.engine.history import History, Recommendation
 from hpad.engine.view import Gates
-from tests.engine.world import START, Workload, external, object_metric, one, pod, resource, series, used
 
 TARGET = 10
 DOWN = AdapterError("connection refused")

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.engine import START, Workload, external, resource, series, used
 
 from hpad.engine.history import Recommendation, Rescale
 from hpad.engine.settle import Outcome, settle
-from tests.engine.world import START, Workload, external, resource, series, used
 
 QUEUE = external("queue", averageValue="10")
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from support.engine import Workload, external, resource, series, used
 
 from hpad.engine.decide import Decision
-from tests.engine.world import Workload, external, resource, series, used
 
 
 def percent(web: Workload, value: int, **fields: Any) -> Decision:

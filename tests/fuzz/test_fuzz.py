@@ -6,7 +6,8 @@
 import random
 
 import pytest
-from fuzz import budget, mutation, targets
+
+from tools.fuzz import budget, mutation, targets
 
 MUTATIONS = 1_000
 SLOW_MACHINE = 10.0

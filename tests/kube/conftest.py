@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import trustme
-from kube.caches import HPA
-from kube.wire import QUICK, Script, SkippingClock, serving
+from support.kube_caches import HPA
+from support.scripted_server import QUICK, Script, SkippingClock, serving
 
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 import structlog
-from kube.caches import HPA, HPAS, hpa, lists, names, page, synced
-from kube.wire import QUICK, failure, hangs, line, resets, says, streams, until
+from support.kube_caches import HPA, HPAS, hpa, lists, names, page, synced
+from support.scripted_server import QUICK, failure, hangs, line, resets, says, streams, until
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, watch

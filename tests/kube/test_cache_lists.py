@@ -6,8 +6,8 @@ import json
 
 import pytest
 import structlog
-from kube.caches import HPAS, hpa, names, page, synced
-from kube.wire import QUICK, failure, hangs, line, says, streams, until
+from support.kube_caches import HPAS, hpa, names, page, synced
+from support.scripted_server import QUICK, failure, hangs, line, says, streams, until
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, scale

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import reserved
 from aiohttp import web
-from kube.wire import Script, failure, hangs, refused, resets, says, serving, streams, until
+from support import free_ports
+from support.scripted_server import Script, failure, hangs, refused, resets, says, serving, streams, until
 
 import hpad
 from hpad.api.metadata import Key
@@ -170,7 +170,7 @@ async def test_where_no_thread_is_left_no_name_can_be_looked_up(script, clock):
 
 
 async def test_nobody_listens(clock):
-    with reserved.port() as port:
+    with free_ports.port() as port:
         async with Client(ClusterConfig(f"http://127.0.0.1:{port}"), clock) as client:
             error = await refused(client.request("GET", PATH))
     assert error.status == 0

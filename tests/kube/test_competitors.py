@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-import virtual
-from controller.bench import hpa
+from support import virtual_time
+from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.engine.view import SCALE
@@ -42,7 +42,7 @@ def scale(count: int) -> Scale:
 
 def counted(found: HorizontalPodAutoscaler) -> tuple[Competitors, list[str]]:
     """Competitors after another client has set the count that hpad had set."""
-    known, where = Competitors(virtual.VirtualClock(), None), target_key("default", found.spec.scale_target_ref)
+    known, where = Competitors(virtual_time.VirtualClock(), None), target_key("default", found.spec.scale_target_ref)
     known.written(where, scale(3))
     known.seen(where, scale(2))
     return known, [each.what for each in known.of(found)]
@@ -56,4 +56,4 @@ def test_nothing_is_left_of_an_hpa_that_is_gone() -> None:
         held = sum(map(len, (known._written, known._scaled, known._reported)))
         return before, [each.what for each in known.of(web)], held
 
-    assert virtual.run(main()) == ([SCALE], [], 0)
+    assert virtual_time.run(main()) == ([SCALE], [], 0)

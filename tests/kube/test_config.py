@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import pytest
-from kube.kubeconfigs import SECRET, kubeconfig, load, refused, sent
+from support.kubeconfigs import SECRET, kubeconfig, load, refused, sent
 
 from hpad.kube.auth.credentials import ConfigError
 from hpad.kube.auth.kubeconfig import load_cluster_config

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from kube.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused
-from kube.wire import Script, says, serving
+from support.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused
+from support.scripted_server import Script, says, serving
 
 from hpad.kube.client import Client
 from hpad.kube.errors import ApiError

@@ -11,8 +11,8 @@ import textwrap
 
 import pytest
 import trustme
-from kube.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused, sent
-from kube.wire import Script, says, serving
+from support.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused, sent
+from support.scripted_server import Script, says, serving
 
 from hpad.kube.client import Client
 

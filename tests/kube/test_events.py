@@ -6,7 +6,7 @@ import json
 import msgspec
 import pytest
 import structlog
-from kube.wire import failure, hangs, resets, says, until
+from support.scripted_server import failure, hangs, resets, says, until
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import ObjectMeta

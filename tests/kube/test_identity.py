@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 import structlog
-from kube.wire import failure, refused, says
+from support.scripted_server import failure, refused, says
 
 from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
 from hpad.kube.client import Client

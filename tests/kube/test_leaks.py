@@ -2,8 +2,8 @@
 
 import json
 
-from holdings import containers
-from kube.wire import says
+from support.references import containers
+from support.scripted_server import says
 
 from hpad.api.metadata import Key
 from hpad.engine.conditions import Event

@@ -3,13 +3,13 @@
 import asyncio
 
 import structlog
-import virtual
+from support import virtual_time
 
 from hpad.kube import limiter
 
 
 def limited(qps: float = 1.0, burst: int = 1) -> limiter.Limiter:
-    return limiter.Limiter(virtual.VirtualClock(), qps, burst)
+    return limiter.Limiter(virtual_time.VirtualClock(), qps, burst)
 
 
 def now() -> float:
@@ -32,7 +32,7 @@ def test_who_gives_up_takes_nobodys_turn() -> None:
         await limit.acquire()
         return now() - began
 
-    assert virtual.run(main()) <= 1.0
+    assert virtual_time.run(main()) <= 1.0
 
 
 def test_a_turn_that_comes_in_the_moment_of_giving_up_is_somebody_elses() -> None:
@@ -49,7 +49,7 @@ def test_a_turn_that_comes_in_the_moment_of_giving_up_is_somebody_elses() -> Non
         await limit.acquire()
         return now()
 
-    assert virtual.run(main()) == 1.0
+    assert virtual_time.run(main()) == 1.0
 
 
 def test_nothing_is_kept_of_who_gave_up() -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_kept_of_who_gave_up() -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
         return len(limit)
 
-    assert virtual.run(main()) == 0
+    assert virtual_time.run(main()) == 0
 
 
 def test_what_was_begun_is_finished_before_others_begin() -> None:
@@ -83,7 +83,7 @@ def test_what_was_begun_is_finished_before_others_begin() -> None:
                 group.create_task(piece(limit, ends))
         return ends
 
-    ends = virtual.run(main())
+    ends = virtual_time.run(main())
     assert [round(end, 3) for end in ends] == [1.0 + 1.5 * number for number in range(10)]
 
 
@@ -107,7 +107,7 @@ def test_a_request_of_its_own_waits_for_what_was_begun_before_it_and_for_nothing
                 await asyncio.sleep(0)
         return order
 
-    assert virtual.run(main()) == ["first", "first", "alone", "last", "last"]
+    assert virtual_time.run(main()) == ["first", "first", "alone", "last", "last"]
 
 
 def test_it_is_said_once_a_minute_that_requests_wait_before_they_have_waited() -> None:
@@ -121,7 +121,7 @@ def test_it_is_said_once_a_minute_that_requests_wait_before_they_have_waited() -
             waiting.cancel()
         return said
 
-    assert virtual.run(main()) == [2.0, 62.0]
+    assert virtual_time.run(main()) == [2.0, 62.0]
 
 
 def test_a_limit_that_is_never_reached_costs_no_time() -> None:
@@ -131,4 +131,4 @@ def test_a_limit_that_is_never_reached_costs_no_time() -> None:
             await limit.acquire()
         return now()
 
-    assert virtual.run(main()) == 0.0
+    assert virtual_time.run(main()) == 0.0

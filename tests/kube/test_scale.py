@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from kube.wire import QUICK, failure, hangs, line, says, streams, until
+from support.scripted_server import QUICK, failure, hangs, line, says, streams, until
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.sample import AdapterError

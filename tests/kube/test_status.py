@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from kube.wire import says
+from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
 from hpad.api.metadata import Key

@@ -4,8 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-import reserved
-from kube.wire import until
+from support import free_ports
+from support.scripted_server import until
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
@@ -87,7 +87,7 @@ async def test_dropped_watches_lose_nothing(embedded, follow):
 
 
 async def test_a_server_that_comes_back_without_its_memory(follow):
-    with reserved.port() as port:
+    with free_ports.port() as port:
         async with lab.Cluster(controllers=False, kubelet=False, port=port) as first:
             for number in range(5):
                 first.apply(hpa(f"old{number}"))

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from manifests.scaled_objects import (
+from support.scaled_objects import (
     CPU,
     CRON,
     FULL,

@@ -4,10 +4,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import kubectls
 import yaml
+from support import kubectl_binaries
 
-pytest_plugins = ("kubectl_fixtures",)
+pytest_plugins = ("support.kubectl_fixtures",)
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("hpas", "manifests")
 
@@ -26,7 +26,7 @@ def test_no_sample_takes_the_name_or_the_target_of_another() -> None:
     assert {each["metadata"].get("namespace") for each in every} == {None}
 
 
-async def test_the_folder_is_applied_as_a_whole(processes: kubectls.Kubectl) -> None:
+async def test_the_folder_is_applied_as_a_whole(processes: kubectl_binaries.Kubectl) -> None:
     said = await processes(f"apply -f {ROOT / 'config' / 'hpas'}")
     expected = {each["metadata"]["name"] for each in samples("hpas")}
     assert len(said.splitlines()) == len(expected)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
-import virtual
+from support import virtual_time
 
 from hpad.api import defaults
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus, from_builtins
@@ -85,13 +85,13 @@ def record(folder: Path, done: Sequence[reconciled.Reconciled]) -> list[dict[str
     """The scenarios on disk after these reconciles."""
 
     async def main() -> None:
-        journal = writer.Journal(folder, virtual.VirtualClock())
+        journal = writer.Journal(folder, virtual_time.VirtualClock())
         await journal.start()
         for each in done:
             journal.note(each)
         await journal.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
     (file,) = folder.iterdir()
     assert file.name == "shop.web.20260101T000000Z.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()]
@@ -154,7 +154,7 @@ def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path)
     done = life(LIFE)
 
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
         await journal.start()
         file = tmp_path / "shop.web.20260101T000000Z.jsonl"
         for turn, each in enumerate(done):
@@ -164,7 +164,7 @@ def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path)
                 file.unlink()
         await journal.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
     (file,) = tmp_path.iterdir()
     (written,) = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(written["steps"]) == len(done) - 3
@@ -184,7 +184,7 @@ def test_an_hpa_that_was_gone_and_comes_back_begins_a_scenario_of_its_own(tmp_pa
     done = life(LIFE)
 
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
         await journal.start()
         for each in done[:3]:
             journal.note(each)
@@ -193,7 +193,7 @@ def test_an_hpa_that_was_gone_and_comes_back_begins_a_scenario_of_its_own(tmp_pa
             journal.note(each)
         await journal.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
     (file,) = tmp_path.iterdir()
     written = [json.loads(line) for line in file.read_text().splitlines()]
     assert [len(each["steps"]) for each in written] == [3, len(done) - 3]
@@ -210,21 +210,21 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     async def main() -> None:
-        await writer.Journal(tmp_path / "file", virtual.VirtualClock()).start()
+        await writer.Journal(tmp_path / "file", virtual_time.VirtualClock()).start()
 
     with pytest.raises(writer.RecordError, match=r"cannot record to .*file"):
-        virtual.run(main())
+        virtual_time.run(main())
 
 
 def journalled(folder: Path, done: Sequence[reconciled.Reconciled], limit: int) -> None:
     async def main() -> None:
-        journal = writer.Journal(folder, virtual.VirtualClock(), limit)
+        journal = writer.Journal(folder, virtual_time.VirtualClock(), limit)
         await journal.start()
         for each in done:
             journal.note(each)
         await journal.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def taken(folder: Path) -> int:
@@ -294,7 +294,7 @@ def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeyp
 
 def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
         await journal.start()
         write = journal._append
         full = True
@@ -314,7 +314,7 @@ def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatc
         await journal.stop()
 
     with structlog.testing.capture_logs() as logged:
-        virtual.run(main())
+        virtual_time.run(main())
     assert [line["event"] for line in logged] == ["not recorded", "reconciles can be recorded again"]
 
 
@@ -322,12 +322,12 @@ def test_a_disk_that_is_too_slow_is_said_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(writer, "_QUEUED", 5)
 
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual.VirtualClock())
+        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
         await journal.start()
         for each in life([queue(80)] * 30):
             journal.note(each)
         await journal.stop()
 
     with structlog.testing.capture_logs() as logged:
-        virtual.run(main())
+        virtual_time.run(main())
     assert [line["event"] for line in logged] == ["the disk is too slow: reconciles are not recorded"]

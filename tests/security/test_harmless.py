@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve import http_server
+from support import http_server
 
 from hpad import cli, testing
 from hpad.adapter import AdapterError, Query

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from serve import http_server
+from support import http_server
 
 from hpad.clock import Clock, SystemClock
 from hpad.kube.auth.credentials import ClusterConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trustme
-from serve import http_server
+from support import http_server
 
 from hpad.daemon import process
 from hpad.serve import limits

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from serve import http_server
+from support import http_server
 
 from hpad.serve import server as hosts
 from hpad.serve.server import Server

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from serve import http_server
+from support import http_server
 
 from hpad.api.hpa import from_builtins
 from hpad.daemon import process

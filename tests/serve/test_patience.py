@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 import trustme
-from serve import http_server
+from support import http_server
 
 from hpad.serve import limits, tls
 from hpad.serve.authentication import Reviewer

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import trustme
-from serve import http_server
+from support import http_server
 
 from hpad.clock import SystemClock
 from hpad.daemon import process

@@ -6,8 +6,9 @@ import random
 import hypothesis
 import pytest
 from hypothesis import strategies
-from soak import trial
-from soak.slopes import Bound, fitted, leaks
+
+from tools.soak import trial
+from tools.soak.slopes import Bound, fitted, leaks
 
 HOUR = 3600.0
 BOUND = {"memory": Bound("MB", 3.0, "noise")}

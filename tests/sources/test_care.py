@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import virtual
-from sources.scripted import DOWN, A, B, C, Grouped, Scripted, failing, now, opened
+from support import virtual_time
+from support.scripted_source import DOWN, A, B, C, Grouped, Scripted, failing, now, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
@@ -27,14 +27,14 @@ def test_an_answer_is_shared_until_it_is_stale_and_keeps_its_timestamp():
         first = await source.ask(A)
         await asyncio.sleep(5)
         assert await source.ask(A) is first
-        assert first.timestamp == virtual.START
+        assert first.timestamp == virtual_time.START
         await asyncio.sleep(0.1)
-        assert (await source.ask(A)).timestamp == virtual.START + timedelta(seconds=5.1)
+        assert (await source.ask(A)).timestamp == virtual_time.START + timedelta(seconds=5.1)
         assert len(adapter.batches) == 2
         held = source.report("x")
         assert (held.asked, held.hits, held.hit_rate, held.calls) == (3, 1, 1 / 3, 2)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_an_answer_under_way_is_shared():
@@ -46,7 +46,7 @@ def test_an_answer_under_way_is_shared():
         assert await source.ask(A) is await first
         assert len(adapter.batches) == 1
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_without_freshness_nothing_is_shared():
@@ -57,7 +57,7 @@ def test_without_freshness_nothing_is_shared():
         await source.ask(A)
         assert len(adapter.batches) == 2
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_errors_are_not_kept():
@@ -67,7 +67,7 @@ def test_errors_are_not_kept():
         assert [await source.ask(A), await source.ask(A)] == [DOWN, DOWN]
         assert len(adapter.batches) == 2
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 @pytest.mark.parametrize(("kind", "most"), [(Scripted, 30), (Grouped, 3)])
@@ -82,13 +82,13 @@ def test_a_group_is_read_for_all_who_ask_in_the_course_of_a_period(kind, most):
             await asyncio.sleep(number * 0.5)
             for _ in range(3):
                 answer = await source.ask(testing.external(f"m{number}"))
-                assert virtual.VirtualClock().now() - answer.timestamp <= timedelta(seconds=5)
+                assert virtual_time.VirtualClock().now() - answer.timestamp <= timedelta(seconds=5)
                 await asyncio.sleep(15)
 
         await asyncio.gather(*(hpa(number) for number in range(30)))
         assert sum(1 for moment, _ in adapter.batches if 29.9 < moment < 44.9) <= most + 1
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_what_nobody_asks_any_more_is_not_read_either():
@@ -102,13 +102,13 @@ def test_what_nobody_asks_any_more_is_not_read_either():
             await source.ask(A)
         assert adapter.batches[-1][1] == "a"
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_failed_attempt_is_repeated_for_those_it_failed_for():
     async def behave(queries: Sequence[Query]) -> Any:
         if now() == 0:
-            return [DOWN if query == B else ExternalSample((1,), virtual.START) for query in queries]
+            return [DOWN if query == B else ExternalSample((1,), virtual_time.START) for query in queries]
         return None
 
     async def main() -> None:
@@ -120,7 +120,7 @@ def test_a_failed_attempt_is_repeated_for_those_it_failed_for():
         assert 0.1 <= now() <= 0.3
         assert source.report("x").retries == 1
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_what_will_not_get_better_is_not_repeated(error):
         assert await opened(adapter, retries=3).ask(A) == error
         assert len(adapter.batches) == 1
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_retries_end_within_the_budget_of_the_call():
@@ -149,7 +149,7 @@ def test_retries_end_within_the_budget_of_the_call():
         assert await opened(adapter, retries=9, budget=8.0).ask(A)
         assert now() <= 8.0
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_attempts_that_never_end_are_not_piled_up():
@@ -177,7 +177,7 @@ def test_attempts_that_never_end_are_not_piled_up():
         assert isinstance(await source.ask(A), ExternalSample)
         await source.aclose()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_calls_keep_to_the_rate_and_those_who_wait_share_one():
@@ -189,7 +189,7 @@ def test_calls_keep_to_the_rate_and_those_who_wait_share_one():
             await asyncio.sleep(0.1)
         assert len(adapter.batches) <= 2 + 10 * 2
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_query_that_waits_for_the_rate_knows_how_long():
@@ -206,7 +206,7 @@ def test_a_query_that_waits_for_the_rate_knows_how_long():
         assert isinstance(await waiting, ExternalSample)
         return told
 
-    assert virtual.run(main()) == ["next call in 6s", "next call in 2s", None]
+    assert virtual_time.run(main()) == ["next call in 6s", "next call in 2s", None]
 
 
 def test_the_pace_is_a_bucket_of_a_second():
@@ -243,7 +243,7 @@ def test_who_asks_while_calls_last_is_answered_within_a_call_and_its_share(hpas:
         assert all(all(turns[1:]) for turns in answered)  # how long calls last is known after the first ones
         await source.aclose()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_calls_that_take_no_half_of_the_time_there_is_are_not_held_back():
@@ -260,11 +260,11 @@ def test_calls_that_take_no_half_of_the_time_there_is_are_not_held_back():
         assert [at for at, _ in adapter.batches] == pytest.approx([0, 4.1, 4.2])  # A's answer is fresh
         await source.aclose()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_sample_that_is_too_old_is_an_error():
-    old = virtual.START - timedelta(seconds=95)
+    old = virtual_time.START - timedelta(seconds=95)
 
     async def behave(queries: Sequence[Query]) -> Any:
         return [ExternalSample((1,), old)]
@@ -273,18 +273,18 @@ def test_a_sample_that_is_too_old_is_an_error():
         error = await opened(Scripted(behave), max_age=60.0).ask(A)
         assert error == AdapterError('source "mine": sample is 95s old, older than max_age 60s')
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_pod_whose_value_is_too_old_has_none():
-    moments = {"young": virtual.START, "old": virtual.START - timedelta(minutes=5)}
+    moments = {"young": virtual_time.START, "old": virtual_time.START - timedelta(minutes=5)}
     sample = PodSample(
-        {pod: PodValue(1, moment, timedelta(seconds=30)) for pod, moment in moments.items()}, virtual.START
+        {pod: PodValue(1, moment, timedelta(seconds=30)) for pod, moment in moments.items()}, virtual_time.START
     )
-    left = answers.not_too_old("s", sample, virtual.START, 60)
+    left = answers.not_too_old("s", sample, virtual_time.START, 60)
     assert isinstance(left, PodSample)
     assert list(left.values) == ["young"]
-    assert answers.not_too_old("s", sample, virtual.START, None) is sample
+    assert answers.not_too_old("s", sample, virtual_time.START, None) is sample
 
 
 def test_a_secret_in_an_error_is_not_passed_on():
@@ -295,7 +295,7 @@ def test_a_secret_in_an_error_is_not_passed_on():
         error = await opened(Scripted(behave)).ask(A)
         assert error.message == "login as admin:*** at http://***@broker failed"
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 HIDING = (
@@ -340,9 +340,9 @@ def test_what_is_redacted(settings, text, shown):
 
 
 def test_a_timestamp_of_the_future_is_nonsense():
-    later = virtual.START + timedelta(minutes=6)
-    [error] = answers.checked("mine", [A], [ExternalSample((1,), later)], virtual.START)
+    later = virtual_time.START + timedelta(minutes=6)
+    [error] = answers.checked("mine", [A], [ExternalSample((1,), later)], virtual_time.START)
     assert error.blame == "bug"
     assert "lies in the future" in error.message
-    near = ExternalSample((1,), virtual.START + timedelta(minutes=4))
-    assert answers.checked("mine", [A], [near], virtual.START) == [near]
+    near = ExternalSample((1,), virtual_time.START + timedelta(minutes=4))
+    assert answers.checked("mine", [A], [near], virtual_time.START) == [near]

@@ -18,7 +18,7 @@ from time import sleep
 import msgspec
 import pytest
 import uvloop
-import virtual
+from support import virtual_time
 
 from hpad import testing
 from hpad.adapter import EXTERNAL, AdapterError, ExternalSample
@@ -45,7 +45,7 @@ class Good:
     async def one(self, query):
         if query.name == "missing":
             return AdapterError('there is no "missing"', "spec")
-        return ExternalSample((len(query.name) * 1000,), virtual.START)
+        return ExternalSample((len(query.name) * 1000,), virtual_time.START)
 
     async def aclose(self) -> None:
         self.closed += 1
@@ -63,7 +63,7 @@ class Raises(Good):
 
 class Floats(Good):
     async def one(self, query):
-        return ExternalSample((0.5,), virtual.START)
+        return ExternalSample((0.5,), virtual_time.START)
 
 
 class WrongOrder(Good):
@@ -256,7 +256,7 @@ def test_what_blocks_the_event_loop_is_named_with_its_line_and_what_to_do_instea
     complaint = rf"^{where} \({line}\) blocks the event loop: {what}.*({instead})"
     before = sys.getprofile()
     with pytest.raises(ContractBroken, match=complaint):
-        virtual.run(testing.check_adapter(adapter(), QUERIES))
+        virtual_time.run(testing.check_adapter(adapter(), QUERIES))
     assert sys.getprofile() is before
 
 
@@ -326,7 +326,7 @@ def test_a_loop_of_uvloop_is_watched_as_well(adapter):
 
 def test_a_good_adapter_passes_and_its_answers_come_back():
     adapter = Good()
-    answers = virtual.run(testing.check_adapter(adapter, QUERIES))
+    answers = virtual_time.run(testing.check_adapter(adapter, QUERIES))
     assert [type(answer) for answer in answers] == [ExternalSample, ExternalSample, AdapterError]
     assert adapter.closed == 2
 
@@ -336,7 +336,7 @@ def test_an_error_that_is_raised_is_as_good_as_one_that_is_returned():
         async def answer(self, queries):
             raise AdapterError("the server is down")
 
-    assert virtual.run(testing.check_adapter(Down(), QUERIES)) == [AdapterError("the server is down")] * 3
+    assert virtual_time.run(testing.check_adapter(Down(), QUERIES)) == [AdapterError("the server is down")] * 3
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_an_error_that_is_raised_is_as_good_as_one_that_is_returned():
 )
 def test_what_breaks_the_contract_is_named(adapter, complaint):
     with pytest.raises(ContractBroken, match=complaint):
-        virtual.run(testing.check_adapter(adapter(), QUERIES))
+        virtual_time.run(testing.check_adapter(adapter(), QUERIES))
 
 
 async def test_a_context_has_what_the_daemon_gives():

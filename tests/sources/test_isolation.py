@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-import virtual
-from sources.scripted import A, B, C, Grouped, Scripted, now, opened
+from support import virtual_time
+from support.scripted_source import A, B, C, Grouped, Scripted, now, opened
 
 from hpad import testing
 from hpad.adapter import Answer, ExternalSample, Query
@@ -17,7 +17,7 @@ PERIOD = 15.0
 PATIENCE = 9.0
 LIMITS = {"budget": 8.1, "timeout": 8.1, "fresh": 5.0, "period": PERIOD, "rest": PERIOD}
 LATE = call_module.Late("late", lasting=True)
-SAMPLE = ExternalSample((1,), virtual.START)
+SAMPLE = ExternalSample((1,), virtual_time.START)
 
 
 def named(kind: str, number: int) -> list[Query]:
@@ -56,7 +56,7 @@ def test_metrics_that_hang_do_not_keep_others_from_their_answers(hanging: int, c
         await source.aclose()
         return turns[:hanging], turns[hanging:]
 
-    hung, well = virtual.run(main())
+    hung, well = virtual_time.run(main())
     assert not any(map(any, hung))
     assert all(all(turns[16:]) for turns in well), well
 
@@ -78,7 +78,7 @@ def test_a_source_that_is_late_as_a_whole_is_asked_as_ever():
             await asyncio.sleep(number * PERIOD - now())
             await asyncio.gather(*map(source.ask, metrics))
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert [moment for moment, _ in adapter.batches] == [number * PERIOD for number in range(rounds)]
 
 
@@ -103,7 +103,7 @@ def test_what_one_call_serves_goes_together_however_late_it_was():
             await asyncio.gather(*(source.ask(query) for query in (*hung, *well)))
         await source.aclose()
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert [names for _, names in adapter.batches] == ["h1h2h3w1w2"] * (isolation.TIMES + 2)
 
 
@@ -122,7 +122,7 @@ def test_who_was_never_late_is_asked_at_once_while_others_wait_for_their_turn():
         await source.aclose()
         return took
 
-    assert virtual.run(main()) == 0.0
+    assert virtual_time.run(main()) == 0.0
 
 
 def alone(query: Query) -> None:
@@ -183,4 +183,4 @@ def test_a_source_forgets_the_laggards_that_are_gone():
         await source.aclose()
         return known, len(source._laggards)
 
-    assert virtual.run(main()) == (12, 0)
+    assert virtual_time.run(main()) == (12, 0)

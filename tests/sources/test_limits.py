@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import structlog
-import virtual
-from sources.scripted import DOWN, A, B, C, Scripted, now, opened
+from support import virtual_time
+from support.scripted_source import DOWN, A, B, C, Scripted, now, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, Query
@@ -36,7 +36,7 @@ def test_a_source_that_keeps_failing_is_left_alone_and_tried_about_once_a_rest()
         assert isinstance(said[70], ExternalSample)
         assert source.report("x").state == report.OK
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_one_metric_that_works_now_and_then_keeps_the_source_in_use():
@@ -53,7 +53,7 @@ def test_one_metric_that_works_now_and_then_keeps_the_source_in_use():
             await asyncio.sleep(1)
         assert isinstance(await source.ask(A), ExternalSample)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_metric_that_never_failed_is_asked_even_of_a_source_that_is_left_alone():
@@ -73,7 +73,7 @@ def test_a_metric_that_never_failed_is_asked_even_of_a_source_that_is_left_alone
         assert isinstance(await source.ask(C), ExternalSample)
         assert source.report("x").state == report.OK
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_plain_source_says_what_it_said_of_that_metric_while_it_is_left_alone():
@@ -91,7 +91,7 @@ def test_a_plain_source_says_what_it_said_of_that_metric_while_it_is_left_alone(
             await asyncio.sleep(1)
         assert len(adapter.batches) < 60
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_errors_of_hpa_authors_never_open_the_breaker():
@@ -106,7 +106,7 @@ def test_errors_of_hpa_authors_never_open_the_breaker():
             await asyncio.sleep(1)
         assert len(adapter.batches) == 60
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_while_one_call_is_on_trial_the_others_do_without():
@@ -146,13 +146,13 @@ def test_an_hpa_that_is_alone_with_its_source_tries_it_at_each_of_its_turns():
             assert len(adapter.batches) == turn + 1
         assert not isinstance(answer, AdapterError)
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_an_adapter_that_holds_up_the_loop_is_named_and_kept_away_longer_each_time():
     async def behave(queries: Sequence[Query]) -> None:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, virtual.VirtualLoop)
+        assert isinstance(loop, virtual_time.VirtualLoop)
         loop.jump(2.5)
 
     async def main() -> None:
@@ -169,13 +169,13 @@ def test_an_adapter_that_holds_up_the_loop_is_named_and_kept_away_longer_each_ti
         assert gaps[0] >= 15
         assert gaps[1] >= 30
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_that_an_adapter_holds_up_the_loop_is_said_once():
     async def behave(queries: Sequence[Query]) -> None:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, virtual.VirtualLoop)
+        assert isinstance(loop, virtual_time.VirtualLoop)
         loop.jump(2.5 if now() < 2000 else 0.0)
 
     async def main() -> tuple[int, list[Any]]:
@@ -187,7 +187,7 @@ def test_that_an_adapter_holds_up_the_loop_is_said_once():
                 await asyncio.sleep(15)
         return len(adapter.batches), logged
 
-    calls, logged = virtual.run(main())
+    calls, logged = virtual_time.run(main())
     assert [line["event"] for line in logged] == [
         "the adapter held up all of hpad",
         "the adapter holds up hpad no more",
@@ -211,4 +211,4 @@ def test_of_many_metrics_that_fail_the_last_ones_are_known():
         assert 10_000 < len(held) <= 1 << 14
         await source.aclose()
 
-    virtual.run(main())
+    virtual_time.run(main())

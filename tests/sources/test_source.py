@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
-import virtual
+from support import virtual_time
 
 from hpad import testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Asker, ExternalSample, Query
@@ -37,17 +37,17 @@ class Scripted:
         call = len(self.batches)
         if self._behave is not None:
             await self._behave(queries)
-        return [ExternalSample((call,), virtual.START) for _ in queries]
+        return [ExternalSample((call,), virtual_time.START) for _ in queries]
 
     async def aclose(self) -> None:
         self.closed = True
 
 
 def opened(
-    adapter: Scripted, observed: list | None = None, clock: virtual.VirtualClock | None = None, **limits: Any
+    adapter: Scripted, observed: list | None = None, clock: virtual_time.VirtualClock | None = None, **limits: Any
 ) -> Source:
     return Source(
-        "mine", adapter, clock=clock or virtual.VirtualClock(), log=structlog.get_logger(),
+        "mine", adapter, clock=clock or virtual_time.VirtualClock(), log=structlog.get_logger(),
         observer=lambda *call: observed.append(call) if observed is not None else None,
         limits=Limits(**{"budget": 100.0, "fresh": 0.0, "retries": 0, **limits}),
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_an_error_that_is_kept_keeps_nothing_of_what_the_adapter_held():
 
     gc.disable()
     try:
-        error = virtual.run(main())
+        error = virtual_time.run(main())
         [body] = bodies
         assert body() is None
     finally:
@@ -107,7 +107,7 @@ def test_what_is_asked_in_one_turn_is_one_call_and_equal_queries_are_asked_once(
         assert [value(answer) for answer in answers] == [1] * 5
         return adapter.batches
 
-    assert virtual.run(main()) == ["abc"]
+    assert virtual_time.run(main()) == ["abc"]
 
 
 def test_while_all_calls_are_under_way_queries_gather_for_the_next():
@@ -123,7 +123,7 @@ def test_while_all_calls_are_under_way_queries_gather_for_the_next():
         assert asyncio.get_running_loop().time() == 10
         return adapter.batches
 
-    assert virtual.run(main()) == ["a", "bc"]
+    assert virtual_time.run(main()) == ["a", "bc"]
 
 
 def test_no_more_calls_at_once_than_the_limit():
@@ -144,11 +144,11 @@ def test_no_more_calls_at_once_than_the_limit():
             await asyncio.sleep(0.5)
         await asyncio.gather(*asked)
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert max(most) == 2
 
 
-class HandClock(virtual.VirtualClock):
+class HandClock(virtual_time.VirtualClock):
     """Time passes when somebody says so."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ def test_a_hang_ends_at_the_timeout_and_frees_its_place():
         assert value(await late) == 2
         assert asyncio.get_running_loop().time() == 10
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_an_adapter_that_ignores_its_cancellation_delays_nobody():
@@ -211,7 +211,7 @@ def test_an_adapter_that_ignores_its_cancellation_delays_nobody():
         await source.aclose()
         assert asyncio.get_running_loop().time() <= 12
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_who_waits_may_be_cancelled_and_the_others_still_get_their_answer():
@@ -229,7 +229,7 @@ def test_who_waits_may_be_cancelled_and_the_others_still_get_their_answer():
         assert value(await patient) == 1
         assert impatient.cancelled()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 RAISED = 'source "mine" cannot answer "{}": its adapter raised an exception, a bug of the adapter; the log says where'
@@ -266,7 +266,7 @@ def test_whatever_an_adapter_raises_is_the_answer_to_all_of_the_batch(raised, me
         assert errors == [AdapterError(message.format(name), blame) for name in "ab"]
         assert observed == [("mine", 0.0, AdapterError(message.format("a"), blame))]
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_the_observer_hears_of_every_call_and_of_no_spec_error():
@@ -283,7 +283,7 @@ def test_the_observer_hears_of_every_call_and_of_no_spec_error():
         await source.ask(B)
         assert observed == [("mine", 2.0, None), ("mine", 2.0, None)]
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_closing_answers_all_who_wait_and_closes_the_adapter():
@@ -299,7 +299,7 @@ def test_closing_answers_all_who_wait_and_closes_the_adapter():
         assert adapter.closed
         assert asyncio.get_running_loop().time() == 1
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def personal(answer: Callable[[Query], object]) -> Scripted:
@@ -327,5 +327,5 @@ def test_who_asks_keeps_equal_queries_apart_only_where_the_adapter_says_so(adapt
             await asyncio.gather(source.ask(query, web), source.ask(query, api))
             await asyncio.gather(source.ask(query, api), source.ask(query, web))
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert adapter.batches == calls

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kube.wire import SkippingClock
+from support.scripted_server import SkippingClock
 
 from hpad.api.metadata import Key
 from hpad.election import shards

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-import virtual
+from support import virtual_time
 
 from hpad.api.metadata import Key
 from hpad.engine.history import History, Recommendation, Rescale
@@ -16,7 +16,7 @@ from hpad.store.memory import Last, Memory
 from hpad.telemetry import Telemetry
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
-LATELY = History((Recommendation(virtual.START, 3),), (Rescale(virtual.START, 1),))
+LATELY = History((Recommendation(virtual_time.START, 3),), (Rescale(virtual_time.START, 1),))
 PACE = persistent.Pace(tick=1, rest=15)
 
 
@@ -69,7 +69,7 @@ class Bench:
     def __init__(self, shelf: Shelf) -> None:
         self.telemetry = Telemetry()
         self.gone: set[Key] = set()
-        self.store = persistent.Lasting(shelf, virtual.VirtualClock(), self.telemetry, PACE)
+        self.store = persistent.Lasting(shelf, virtual_time.VirtualClock(), self.telemetry, PACE)
         self.running = asyncio.create_task(self.store.run(lambda key: key not in self.gone))
 
     async def stop(self) -> None:
@@ -89,7 +89,7 @@ def test_another_pace_counts_from_the_next_save_on() -> None:
         await bench.stop()
         return [at for at, _ in shelf.saves]
 
-    times = virtual.run(main())
+    times = virtual_time.run(main())
     assert all(later - earlier <= 5 + PACE.tick for earlier, later in itertools.pairwise(times))
 
 
@@ -108,7 +108,7 @@ def test_a_rescale_is_saved_at_once_and_alone_the_rest_once_a_period() -> None:
         await bench.stop()
         return shelf
 
-    shelf = virtual.run(main())
+    shelf = virtual_time.run(main())
     assert shelf.saves == [(pytest.approx(3), {"web"}), (pytest.approx(15), {"api"})]
 
 
@@ -130,7 +130,7 @@ def test_a_save_that_fails_holds_nothing_up_and_is_tried_again() -> None:
         assert 'hpad_store_errors_total{operation="save"} 1.0' in series
         await bench.stop()
 
-    virtual.run(main(), io_grace=0.05)
+    virtual_time.run(main(), io_grace=0.05)
 
 
 def test_a_damaged_record_is_put_aside_and_the_others_stay() -> None:
@@ -144,7 +144,7 @@ def test_a_damaged_record_is_put_aside_and_the_others_stay() -> None:
         assert shelf.quarantined == {WEB}
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_who_vanished_is_forgotten_after_a_grace() -> None:
@@ -161,7 +161,7 @@ def test_who_vanished_is_forgotten_after_a_grace() -> None:
         assert list(bench.store.keys()) == [API]
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
@@ -171,7 +171,9 @@ def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
         shelf = Shelf()
         bench = Bench(shelf)
         await bench.store.recall(WEB)
-        known = Memory(uid="1", history=LATELY, at=virtual.START, left=3, last=Last(virtual.START, "stays at 3"))
+        known = Memory(
+            uid="1", history=LATELY, at=virtual_time.START, left=3, last=Last(virtual_time.START, "stays at 3")
+        )
         bench.store.put(WEB, known)
         bench.gone = {WEB}
         bench.store.forget(WEB)
@@ -189,7 +191,7 @@ def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
         assert bench.store.get(WEB) == known
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
@@ -212,7 +214,7 @@ def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
         assert not kept & bench.gone & {*keys[:10]}
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_what_another_wrote_meanwhile_is_taken_over() -> None:
@@ -220,22 +222,25 @@ def test_what_another_wrote_meanwhile_is_taken_over() -> None:
         shelf = Shelf()
         bench = Bench(shelf)
         await bench.store.recall(WEB)
-        bench.store.put(WEB, Memory(uid="1", at=virtual.START, left=3))
-        later = Memory(uid="1", at=virtual.START + timedelta(seconds=30), left=7)
+        bench.store.put(WEB, Memory(uid="1", at=virtual_time.START, left=3))
+        later = Memory(uid="1", at=virtual_time.START + timedelta(seconds=30), left=7)
         shelf.records[WEB] = record.encode(WEB, later)
         bench.store.refresh()
         assert (await bench.store.recall(WEB)).left == 7
         await bench.stop()
         assert record.decode(WEB, shelf.records[WEB]).left == 7
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_only_who_changed_hands_waits_for_what_another_wrote() -> None:
     async def main() -> None:
         shelf = Shelf()
         bench = Bench(shelf)
-        mine, theirs = Memory(uid="1", at=virtual.START), Memory(uid="1", at=virtual.START + timedelta(seconds=5))
+        mine, theirs = (
+            Memory(uid="1", at=virtual_time.START),
+            Memory(uid="1", at=virtual_time.START + timedelta(seconds=5)),
+        )
         await bench.store.recall(WEB)
         for key in (WEB, API):
             bench.store.put(key, mine)
@@ -260,7 +265,7 @@ def test_only_who_changed_hands_waits_for_what_another_wrote() -> None:
         assert bench.store.get(WEB) == mine, "it is as it was, not recalled"
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_who_changes_hands_while_others_are_read_is_read_once_more() -> None:
@@ -280,13 +285,13 @@ def test_who_changes_hands_while_others_are_read_is_read_once_more() -> None:
         shelf.load = slowly  # type: ignore[method-assign]  # a slow shelf
         bench.store.refresh((WEB,))
         await asyncio.sleep(0.5)
-        theirs = Memory(uid="1", at=virtual.START)
+        theirs = Memory(uid="1", at=virtual_time.START)
         shelf.records[API] = record.encode(API, theirs)
         bench.store.refresh((API,))
         assert (await bench.store.recall(API)).at == theirs.at
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_a_flush_saves_what_is_asked_for_at_once() -> None:
@@ -296,7 +301,7 @@ def test_a_flush_saves_what_is_asked_for_at_once() -> None:
         await bench.store.recall(WEB)
         await asyncio.sleep(3)
         for key in (WEB, API):
-            bench.store.put(key, Memory(uid="1", at=virtual.START))
+            bench.store.put(key, Memory(uid="1", at=virtual_time.START))
         began = asyncio.get_running_loop().time()
         await bench.store.flush((WEB,))
         assert asyncio.get_running_loop().time() - began <= PACE.tick
@@ -305,7 +310,7 @@ def test_a_flush_saves_what_is_asked_for_at_once() -> None:
         await bench.stop()
         return shelf
 
-    assert set(virtual.run(main()).records) == {WEB, API}
+    assert set(virtual_time.run(main()).records) == {WEB, API}
 
 
 @pytest.mark.parametrize("trouble", [None, "disk full"])
@@ -323,7 +328,7 @@ def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
         bench = Bench(shelf)
         await bench.store.recall(WEB)
         await asyncio.sleep(PACE.rest - 0.5)
-        bench.store.put(WEB, Memory(uid="1", at=virtual.START))
+        bench.store.put(WEB, Memory(uid="1", at=virtual_time.START))
         await asyncio.sleep(0.75)
         assert not shelf.records, "the regular save is in flight"
         await bench.store.flush((API,))
@@ -332,7 +337,7 @@ def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
         assert set(shelf.records) == {WEB}
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_what_was_taken_away_is_saved_anew() -> None:
@@ -352,7 +357,7 @@ def test_what_was_taken_away_is_saved_anew() -> None:
         assert set(shelf.records) == {WEB, API}
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())
 
 
 def test_who_becomes_urgent_while_many_are_saved_goes_next() -> None:
@@ -380,4 +385,4 @@ def test_who_becomes_urgent_while_many_are_saved_goes_next() -> None:
         assert set(shelf.records) == {*many, API}
         await bench.stop()
 
-    virtual.run(main())
+    virtual_time.run(main())

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import virtual
+from support import virtual_time
 
 from hpad.api.metadata import Key
 from hpad.engine.history import History, Recommendation
@@ -32,22 +32,22 @@ def rows(count: int, *, salt: int = 0) -> Rows:
 
 def save(path: Path, changes: Mapping[Key, bytes | None], **limits: int) -> Mapping[Key, str]:
     async def main() -> Mapping[Key, str]:
-        shelf = sqlite.Sqlite(path, virtual.VirtualClock(), **limits)
+        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock(), **limits)
         failed = await shelf.save(changes)
         await shelf.close()
         return failed
 
-    return virtual.run(main())
+    return virtual_time.run(main())
 
 
 def load(path: Path) -> tuple[Rows, str | None]:
     async def main() -> tuple[Rows, str | None]:
-        shelf = sqlite.Sqlite(path, virtual.VirtualClock())
+        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock())
         found, trouble = await shelf.load()
         await shelf.close()
         return dict(found), trouble
 
-    return virtual.run(main())
+    return virtual_time.run(main())
 
 
 def aside(path: Path) -> list[Path]:
@@ -144,7 +144,7 @@ def test_a_file_in_use_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
 
     async def main() -> None:
-        one, other = (sqlite.Sqlite(path, virtual.VirtualClock()) for _ in range(2))
+        one, other = (sqlite.Sqlite(path, virtual_time.VirtualClock()) for _ in range(2))
         assert await one.save(rows(3)) == {}
         found, trouble = await other.load()
         assert found == []
@@ -155,7 +155,7 @@ def test_a_file_in_use_is_left_alone(tmp_path: Path) -> None:
         assert await one.save(rows(4)) == {}
         await one.close()
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert load(path) == (rows(4), None)
     assert aside(path) == []
 
@@ -219,13 +219,13 @@ def test_a_damaged_record_takes_no_other_with_it(tmp_path: Path) -> None:
     written, bad = rows(60), Key("shop", "web-1")
 
     async def main() -> None:
-        shelf = sqlite.Sqlite(path, virtual.VirtualClock())
+        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock())
         await shelf.save({**written, bad: b"garbage"})
         await shelf.quarantine([bad])
         assert await shelf.size() > 0
         await shelf.close()
 
-    virtual.run(main())
+    virtual_time.run(main())
     del written[bad]
     assert load(path) == (written, None)
     (kept,) = aside(path)
@@ -241,7 +241,7 @@ def test_a_file_that_was_deleted_while_in_use_is_made_anew(tmp_path: Path) -> No
     path = tmp_path / "state" / "history.db"
 
     async def main() -> None:
-        shelf = sqlite.Sqlite(path, virtual.VirtualClock())
+        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock())
         assert await shelf.save(rows(60)) == {}
         for file in list(path.parent.iterdir()):
             file.unlink()
@@ -250,6 +250,6 @@ def test_a_file_that_was_deleted_while_in_use_is_made_anew(tmp_path: Path) -> No
         assert await shelf.save(rows(3)) == {}
         await shelf.close()
 
-    virtual.run(main())
+    virtual_time.run(main())
     assert load(path) == (rows(3), None)
     assert aside(path) == []

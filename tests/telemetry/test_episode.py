@@ -3,7 +3,7 @@
 import asyncio
 
 import structlog
-import virtual
+from support import virtual_time
 
 from hpad.telemetry.episode import AGAIN_SECONDS, Episode, Episodes
 
@@ -14,7 +14,7 @@ class Said:
     def __init__(self, level: str = "warning") -> None:
         self._logged = structlog.testing.LogCapture()
         log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self._logged])
-        self.episode = Episode(log, virtual.VirtualClock(), "down", "up again", level=level)
+        self.episode = Episode(log, virtual_time.VirtualClock(), "down", "up again", level=level)
 
     @property
     def lines(self) -> list[tuple[str, str, object]]:
@@ -32,7 +32,7 @@ def test_it_is_said_once_however_often_it_is_met() -> None:
         said.episode.over()
         return said.lines
 
-    assert virtual.run(main()) == [("warning", "down", None), ("info", "up again", 3000)]
+    assert virtual_time.run(main()) == [("warning", "down", None), ("info", "up again", 3000)]
 
 
 def test_one_that_comes_and_goes_is_said_again_only_after_a_while() -> None:
@@ -44,7 +44,7 @@ def test_one_that_comes_and_goes_is_said_again_only_after_a_while() -> None:
             await asyncio.sleep(0.5)
         return said.lines
 
-    lines = virtual.run(main())
+    lines = virtual_time.run(main())
     assert [line[:2] for line in lines] == [("error", "down"), ("info", "up again")] * 2
     times = [times for _, _, times in lines if times is not None]
     assert times == [1, 2 * AGAIN_SECONDS]  # those that went unsaid in between are counted
@@ -60,7 +60,7 @@ def test_one_that_goes_on_after_it_went_unsaid_is_said() -> None:
             said.episode.struck()
         return said.lines
 
-    events = [event for _, event, _ in virtual.run(main())]
+    events = [event for _, event, _ in virtual_time.run(main())]
     assert events == ["down", "up again", "down"]
 
 
@@ -76,7 +76,7 @@ def test_the_trouble_of_one_is_not_over_when_others_have_none() -> None:
         said.episode.over(of="b")
         return said.lines
 
-    assert virtual.run(main()) == [("warning", "down", None), ("warning", "down", None), ("info", "up again", 101)]
+    assert virtual_time.run(main()) == [("warning", "down", None), ("warning", "down", None), ("info", "up again", 101)]
 
 
 class Heard:
@@ -85,7 +85,7 @@ class Heard:
     def __init__(self, most: int = 100) -> None:
         self._logged = structlog.testing.LogCapture()
         log = structlog.wrap_logger(structlog.PrintLogger(), processors=[self._logged])
-        self.episodes = Episodes(log, virtual.VirtualClock(), "down", "up again", most=most)
+        self.episodes = Episodes(log, virtual_time.VirtualClock(), "down", "up again", most=most)
 
     def met(self, name: str, cause: str = "refused") -> None:
         self.episodes.struck(of=name, cause=cause, name=name, error=cause)
@@ -112,7 +112,7 @@ def test_each_thing_has_an_episode_of_its_own() -> None:
         heard.well("a")
         return heard.lines
 
-    assert virtual.run(main()) == [("down", "a", "refused"), ("down", "b", "refused"), ("up again", "a", 1000)]
+    assert virtual_time.run(main()) == [("down", "a", "refused"), ("down", "b", "refused"), ("up again", "a", 1000)]
 
 
 def test_a_new_cause_is_a_new_line_and_causes_that_take_turns_are_said_once() -> None:
@@ -125,7 +125,7 @@ def test_a_new_cause_is_a_new_line_and_causes_that_take_turns_are_said_once() ->
             await asyncio.sleep(15)
         return heard.lines
 
-    assert virtual.run(main()) == [("down", "a", "refused"), ("down", "a", "forbidden")]
+    assert virtual_time.run(main()) == [("down", "a", "refused"), ("down", "a", "forbidden")]
 
 
 def test_a_thing_whose_trouble_comes_and_goes_is_named_again_only_after_a_while() -> None:
@@ -139,7 +139,7 @@ def test_a_thing_whose_trouble_comes_and_goes_is_named_again_only_after_a_while(
 
     met = 2 * AGAIN_SECONDS
     begin = ("down", "a", "refused")
-    assert virtual.run(main()) == [begin, ("up again", "a", 1), begin, ("up again", "a", met)]
+    assert virtual_time.run(main()) == [begin, ("up again", "a", 1), begin, ("up again", "a", met)]
 
 
 def test_causes_that_are_always_new_do_not_fill_the_log() -> None:
@@ -150,7 +150,7 @@ def test_causes_that_are_always_new_do_not_fill_the_log() -> None:
             await asyncio.sleep(1)
         return heard.lines
 
-    assert 2 <= len(virtual.run(main())) <= 2 * 8
+    assert 2 <= len(virtual_time.run(main())) <= 2 * 8
 
 
 def test_of_too_many_things_the_rest_share_a_record() -> None:
@@ -162,7 +162,7 @@ def test_of_too_many_things_the_rest_share_a_record() -> None:
             await asyncio.sleep(15)
         return heard.lines, len(heard.episodes)
 
-    lines, remembered = virtual.run(main())
+    lines, remembered = virtual_time.run(main())
     assert [line[1] for line in lines] == ["n0", "n1", "n2", "n3"]
     assert remembered == 3
 
@@ -179,4 +179,4 @@ def test_things_that_are_not_heard_of_any_more_make_room() -> None:
         heard.well("d")
         return heard.lines
 
-    assert virtual.run(main())[-2:] == [("down", "d", "refused"), ("up again", "d", 1)]
+    assert virtual_time.run(main())[-2:] == [("down", "d", "refused"), ("up again", "d", 1)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube.contract import apiserver
+from support import apiserver
 
 from hpad.clock import SystemClock
 from hpad.kube import watch

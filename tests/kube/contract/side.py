@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kube.contract import apiserver, metrics_apis
+from support import apiserver, metrics_apis
 
 from hpad.clock import SystemClock
 from hpad.kube.auth.kubeconfig import load_cluster_config

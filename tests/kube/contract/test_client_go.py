@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube.contract import apiserver
 from kube.contract.conftest import Api
+from support import apiserver
 
 from hpad.election import lease
 from hpad.kube.errors import ApiError

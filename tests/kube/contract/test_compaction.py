@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import structlog
-from e2e.relay import Relay
-from kube.contract import apiserver
 from kube.contract.conftest import Api, started
 from kube.contract.test_contract import HPAS, PODS, hpa, pod
-from kube.wire import until
+from support import apiserver
+from support.relay import Relay
+from support.scripted_server import until
 
 from hpad.clock import SystemClock
 from hpad.kube import watch

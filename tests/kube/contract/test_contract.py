@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from kube.wire import until
+from support.scripted_server import until
 
 from hpad.api import selector
 from hpad.api.hpa import (

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 import structlog
-from kube.contract import apiserver, metrics_apis, side
+from kube.contract import side
 from kube.contract.side import HPAS, Json, Side
+from support import apiserver, metrics_apis
 
 from hpad import settings
 from hpad.daemon import app

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube.contract import apiserver
 from kube.contract.conftest import Api
 from kube.contract.test_contract import HPAS, WORKLOADS, hpa, workload
 from kube.contract.test_refusals import refusal
+from support import apiserver
 
 from hpad.clock import SystemClock
 from hpad.kube.auth import kubeconfig

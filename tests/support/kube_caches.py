@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kube.wire import says
+from support.scripted_server import says
 
 from hpad.kube import cluster, codec, paths
 from hpad.kube.cache import Kind

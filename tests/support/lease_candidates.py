@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-import virtual
+from support import virtual_time
 
 from hpad.api.metadata import Key
 from hpad.election import lease
@@ -30,7 +30,7 @@ class OddClock:
         self.skew = skew
 
     def now(self) -> datetime:
-        return virtual.START + timedelta(seconds=self.monotonic() - self.offset) + self.skew
+        return virtual_time.START + timedelta(seconds=self.monotonic() - self.offset) + self.skew
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time() * self.rate + self.offset

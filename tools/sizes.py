@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("hpad", "adapters", "tests"):
+    for folder in ("hpad", "adapters", "tests", "tools"):
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 

@@ -1,4 +1,4 @@
-"""What a thousand External metrics of one Prometheus cost: `python tests/bench/prometheus.py`.
+"""What a thousand External metrics of one Prometheus cost: `python tools/bench/prometheus.py`.
 
 One rule, one namespace, a queue per HPA, asked as the HPAs of one tick ask. Prints requests per tick and CPU per metric
 (of this process); needs Debian's prometheus. `--short` takes 20 metrics.

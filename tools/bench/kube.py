@@ -1,4 +1,4 @@
-"""What watching costs: `python tests/bench/kube.py` prints time and memory for a pod, and two ways to write a status.
+"""What watching costs: `python tools/bench/kube.py` prints time and memory for a pod, and two ways to write a status.
 
 50,000 pods of 10,000 workloads come in pages of 500 as an API server sends them, and go through a pod cache with its
 index. A status is written to the embedded API server by a PUT of the whole object and by a merge patch; the CPU of

@@ -10,7 +10,7 @@ import json
 import random
 from typing import Any
 
-from election.voters import Network, OddClock, Server, Switched
+from support.lease_candidates import Network, OddClock, Server, Switched
 
 from hpad.election import lease
 from hpad.kube import errors

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-import virtual
+from support import virtual_time
 
 from hpad.api import defaults
 from hpad.api.hpa import (
@@ -170,7 +170,7 @@ class World:
 class Metrics:
     """External metrics by name, in whole units; what is missing or an error fails, a function may do as it likes."""
 
-    def __init__(self, clock: virtual.VirtualClock) -> None:
+    def __init__(self, clock: virtual_time.VirtualClock) -> None:
         self.clock = clock
         self.values: dict[str, int | AdapterError | Callable[[], Any]] = {}
         self.asked: list[tuple[float, str]] = []
@@ -204,11 +204,11 @@ class Bench:
         rest: float = 0.0,
         lease: float = 0.0,
         telemetry: Telemetry | None = None,
-        clock: virtual.VirtualClock | None = None,
+        clock: virtual_time.VirtualClock | None = None,
         store: Store | None = None,
         **options: Any,
     ) -> None:
-        self.clock = clock or virtual.VirtualClock()
+        self.clock = clock or virtual_time.VirtualClock()
         self.source = Source(*found)
         self.world = World(self.source)
         self.metrics = Metrics(self.clock)

@@ -1,4 +1,4 @@
-"""What `hpad check` costs: `python tests/bench/check.py` prints the seconds for a file of a thousand HPAs.
+"""What `hpad check` costs: `python tools/bench/check.py` prints the seconds for a file of a thousand HPAs.
 
 `--short` takes a file of ten.
 """
@@ -11,9 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import engine
-
 from hpad.cli import main
+from tools.bench import engine
 
 SHORT = "--short" in sys.argv[1:]
 HPAS = 10 if SHORT else 1_000

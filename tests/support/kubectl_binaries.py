@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BESIDE = ROOT / ".cache" / "kubectl-debian" / "usr" / "bin" / "kubectl"
 """Where tests/packages.sh puts Debian's kubectl when another one is installed already."""
 SECONDS = 120

@@ -1,4 +1,4 @@
-"""What a thousand queues of one RabbitMQ cost: `python tests/bench/rabbitmq.py`.
+"""What a thousand queues of one RabbitMQ cost: `python tools/bench/rabbitmq.py`.
 
 One vhost, a queue per HPA, asked as the HPAs of one tick ask. Prints requests per tick and CPU per metric (of this
 process) for each way to read, and fails where it takes more requests than the way needs; needs Debian's

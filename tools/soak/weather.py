@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from e2e.relay import Relay
-from soak.numbers import TROUBLES, Numbers
+from support.relay import Relay
 
 from hpad.lab.cluster import Cluster
+from tools.soak.numbers import TROUBLES, Numbers
 
 WATCH = "watch=true"
 _SHORTEST, _LONGEST = 0.5, 1.5

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from soak import watched
-from soak.slopes import Bound, Slope, fitted, leaks
-from soak.world import HASTE
+
+from tools.soak import watched
+from tools.soak.slopes import Bound, Slope, fitted, leaks
+from tools.soak.world import HASTE
 
 BOUNDS = {
     "memory": Bound("MB", 5.0, "the most that was ever needed at a time leaves holes, and more may be needed yet"),
@@ -98,7 +99,7 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda line: None
 def world(plan: Plan, folder: Path) -> Iterator[dict[str, str]]:
     """The cluster and all that happens to it; where its API server and its metric source are."""
     told = (plan.hpas, plan.period, plan.seed, plan.warm_up)
-    command = [sys.executable, "-m", "soak.world", *map(str, told)]
+    command = [sys.executable, "-m", "tools.soak.world", *map(str, told)]
     with (folder / "world.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=_environ())
         assert process.stdin is not None
@@ -142,8 +143,13 @@ def daemon(plan: Plan, folder: Path, server: str, source: str) -> Iterator[Daemo
 
 
 def _environ() -> dict[str, str]:
-    tests = str(Path(__file__).resolve().parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+    root = Path(__file__).resolve().parents[2]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests"), os.environ.get("PYTHONPATH", "")]).rstrip(
+            os.pathsep
+        ),
+    }
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> None:

@@ -1,4 +1,4 @@
-"""What remembering costs: `python tests/bench/store.py` prints bytes and milliseconds a tick, for both stores.
+"""What remembering costs: `python tools/bench/store.py` prints bytes and milliseconds a tick, for both stores.
 
 HPAs with the history of a five-minute window at 15 seconds a turn, two rescales each; a tick changes all of them. CPU
 is that of this process, whose event loop has other things to do; `longest` is for how long it had no time for them (the

@@ -1,4 +1,4 @@
-"""Fuzzing at length: `python -m fuzz --seconds 240 [TARGET...]`, or `make fuzz SECONDS=240`.
+"""Fuzzing at length: `python -m tools.fuzz --seconds 240 [TARGET...]`, or `make fuzz SECONDS=240`.
 
 Each target gets its share of the time in a process of its own, as many at once as there are cores. With atheris (the
 extra `fuzz`) inputs are chosen by the code they reach, and those that reach new code are kept in .cache/fuzz; without
@@ -30,7 +30,7 @@ _SEEDED = 100_000
 
 def main() -> int:
     """Exit status 1 where a target failed."""
-    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz hpad, guided by coverage.")
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description="Fuzz hpad, guided by coverage.")
     parser.add_argument("--seconds", type=int, default=240, help="for all targets together")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time (the cores)")
     parser.add_argument(
@@ -41,7 +41,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.one:
         return _one(args.one, args.seconds, args.seed)
-    from fuzz import targets
+    from tools.fuzz import targets
 
     names = args.targets or list(targets.TARGETS)
     jobs = max(1, min(args.jobs, len(names)))
@@ -56,7 +56,18 @@ def main() -> int:
 
 def _run(name: str, seconds: int, seed: int) -> bool:
     """Fuzz one target in a process of its own; whether it came to its end without a find."""
-    command = [*_placed(), sys.executable, "-m", "fuzz", "--one", name, "--seconds", str(seconds), "--seed", str(seed)]
+    command = [
+        *_placed(),
+        sys.executable,
+        "-m",
+        "tools.fuzz",
+        "--one",
+        name,
+        "--seconds",
+        str(seconds),
+        "--seed",
+        str(seed),
+    ]
     environ = {**os.environ, "PYTHONHASHSEED": str(seed) if seed else "random"}
     done = subprocess.run(
         command, check=False, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -97,7 +108,7 @@ def _one(name: str, seconds: int, seed: int) -> int:
     except ImportError:
         return _by_chance(name, seconds, seed)
     with atheris.instrument_imports(include=["hpad", "hpad_adapters"]):
-        from fuzz import budget, mutation, targets
+        from tools.fuzz import budget, mutation, targets
     target = targets.TARGETS[name]
     kept, crashes, seeds = CACHE / name, CACHE / "crashes", CACHE / "seeds" / name
     for folder in (kept, crashes, seeds):
@@ -127,7 +138,7 @@ def _one(name: str, seconds: int, seed: int) -> int:
 
 
 def _by_chance(name: str, seconds: int, seed: int) -> int:
-    from fuzz import budget, mutation, targets
+    from tools.fuzz import budget, mutation, targets
 
     target, rng, runs = targets.TARGETS[name], random.Random(seed or None), 0
     inputs = [*target.seeds, *target.found]

@@ -1,6 +1,6 @@
 """The world around hpad in a process of its own: the cluster, the metric source, the weather, and who lives there.
 
-    python -m soak.world HPAS PERIOD SEED WARM_UP
+    python -m tools.soak.world HPAS PERIOD SEED WARM_UP
 
 Prints one line of JSON that says where everything is, and goes on until its standard input ends. Beside the loads its
 HTTP server answers `GET /state` with what was seen so far, and ends the weather at `POST /calm`.
@@ -14,13 +14,13 @@ import sys
 from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
-from e2e.relay import Relay
-from soak.numbers import Numbers
-from soak.population import Patience, Population
-from soak.weather import Weather
+from support.relay import Relay
 
 from hpad.daemon.process import loop_factory
 from hpad.lab.cluster import Cluster
+from tools.soak.numbers import Numbers
+from tools.soak.population import Patience, Population
+from tools.soak.weather import Weather
 
 LOAD_SECONDS = 8
 """In periods: how long a load stays what it is, on average."""

@@ -7,9 +7,8 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
-import endings
-import reserved
 import trustme
+from support import closing, free_ports
 
 STATUSES = ("401", "403", "404", "422", "503")
 KINDS = (*STATUSES, "down", "slow", "hang", "redirect", "truncated", "big", "html", "untrusted", "dns")
@@ -71,7 +70,7 @@ async def numbers(kind: str = "") -> AsyncIterator[Numbers]:
         yield made
         return
     if kind == "down":
-        with reserved.port() as port:
+        with free_ports.port() as port:
             made.url = f"http://127.0.0.1:{port}"
             yield made
         return
@@ -93,7 +92,7 @@ async def numbers(kind: str = "") -> AsyncIterator[Numbers]:
     try:
         yield made
     finally:
-        await endings.close(server)
+        await closing.close(server)
         for task in connections:
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)

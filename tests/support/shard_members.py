@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from election.voters import CONFLICT, OddClock, Switched
+from support.lease_candidates import CONFLICT, OddClock, Switched
 
 from hpad.api.metadata import Key
 from hpad.election import lease, members, shards

@@ -4,35 +4,35 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import kubectls
 import pytest
+from support import kubectl_binaries
 
 from hpad.lab.cluster import Cluster
 
 
-@pytest.fixture(params=kubectls.kubectls())
+@pytest.fixture(params=kubectl_binaries.kubectls())
 def kubectl_path(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-async def kubectl(kubectl_path: str, world: Any, tmp_path: Path) -> kubectls.Kubectl:
+async def kubectl(kubectl_path: str, world: Any, tmp_path: Path) -> kubectl_binaries.Kubectl:
     """On a cluster of pods that are ready at once; `world` is the way to it for everything else."""
     await world.cluster.kubeconfig(tmp_path / "kubeconfig")
-    return kubectls.Kubectl(kubectl_path, tmp_path)
+    return kubectl_binaries.Kubectl(kubectl_path, tmp_path)
 
 
 @pytest.fixture
-async def processes(kubectl_path: str, tmp_path: Path) -> AsyncIterator[kubectls.Kubectl]:
+async def processes(kubectl_path: str, tmp_path: Path) -> AsyncIterator[kubectl_binaries.Kubectl]:
     """On a cluster whose pods are processes."""
     async with Cluster(sampling_seconds=0.3) as cluster:
         await cluster.kubeconfig(tmp_path / "kubeconfig")
-        yield kubectls.Kubectl(kubectl_path, tmp_path)
+        yield kubectl_binaries.Kubectl(kubectl_path, tmp_path)
 
 
 @pytest.fixture
-async def pending(kubectl_path: str, tmp_path: Path) -> AsyncIterator[tuple[Cluster, kubectls.Kubectl]]:
+async def pending(kubectl_path: str, tmp_path: Path) -> AsyncIterator[tuple[Cluster, kubectl_binaries.Kubectl]]:
     """A cluster whose pods stay as their status is written, and what is deleted stays Terminating."""
     async with Cluster(kubelet=False) as cluster:
         await cluster.kubeconfig(tmp_path / "kubeconfig")
-        yield cluster, kubectls.Kubectl(kubectl_path, tmp_path)
+        yield cluster, kubectl_binaries.Kubectl(kubectl_path, tmp_path)

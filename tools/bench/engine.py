@@ -1,4 +1,4 @@
-"""What one decision costs: `python tests/bench/engine.py` prints decisions per second on one core.
+"""What one decision costs: `python tools/bench/engine.py` prints decisions per second on one core.
 
 One HPA with one CPU metric and five pods that use ever more and less, with the default behavior and the history of
 its five-minute window; examine, decide and settle, with the specs decoded beforehand. `--short` decides 20 times.

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import structlog
-import virtual
+from support import virtual_time
 
 from hpad import testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, ExternalSample, Query
@@ -34,7 +34,7 @@ class Scripted:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         self.batches.append((now(), "".join(sorted(query.name for query in queries))))
-        moment = virtual.VirtualClock().now()
+        moment = virtual_time.VirtualClock().now()
         said = await self._behave(queries) if self._behave is not None else None
         return said or [ExternalSample((int(now()),), moment) for _ in queries]
 
@@ -52,7 +52,7 @@ class Grouped(Scripted):
 def opened(adapter: Scripted, *, plain: bool = False, **limits: Any) -> Source:
     told = Limits(**{"retries": 0, **limits})
     return Source(
-        "mine", adapter, clock=virtual.VirtualClock(), log=structlog.get_logger(), observer=lambda *_: None,
+        "mine", adapter, clock=virtual_time.VirtualClock(), log=structlog.get_logger(), observer=lambda *_: None,
         limits=told, redact=Redactor({"password": "hunter22"}), plain=plain,
     )  # fmt: skip
 

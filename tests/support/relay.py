@@ -6,8 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-import endings
-import reserved
+from support import closing, free_ports
 
 REFUSAL = b'{"kind":"Status","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}'
 
@@ -34,7 +33,7 @@ class Relay:
     async def start(self) -> None:
         """Listen, on the same port as before if there was one."""
         if self._held is None:
-            self._held = reserved.held()
+            self._held = free_ports.held()
             self.port = self._held.getsockname()[1]
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
 
@@ -47,7 +46,7 @@ class Relay:
     async def pause(self) -> None:
         """Refuse new connections, and break those that are open, until the next start."""
         if self._server is not None:
-            await endings.close(self._server)
+            await closing.close(self._server)
             self.abort()
             await self._server.wait_closed()
 

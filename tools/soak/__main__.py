@@ -1,4 +1,4 @@
-"""A soak: `python -m soak --minutes 30 --hpas 1000`, or `make soak MINUTES=30 HPAS=1000`.
+"""A soak: `python -m tools.soak --minutes 30 --hpas 1000`, or `make soak MINUTES=30 HPAS=1000`.
 
 hpad as a process on an embedded cluster in another, with faults on, HPAs that come, change and go, and reloads. Prints
 how memory, files, tasks and caches develop; exit status 1 where one of them grows, an HPA was not reconciled, or a
@@ -11,11 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from soak import trial
+from tools.soak import trial
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m soak", description="Run hpad under load and faults for long.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.soak", description="Run hpad under load and faults for long."
+    )
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--hpas", type=int, default=1000)
     parser.add_argument("--period", type=float, default=15.0, help="hpad's sync period in seconds")

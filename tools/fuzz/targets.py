@@ -1,0 +1,63 @@
+"""What is fuzzed, and from which inputs it starts. An input that once found a bug is a file in `found/TARGET`."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.fuzz import nouns, wire
+from tools.fuzz import seeds as seeds_module
+
+FOUND = Path(__file__).resolve().parents[2] / "tests" / "fuzz" / "found"
+Check = Callable[[bytes], None]
+
+
+class Target(NamedTuple):
+    """`check` raises, AssertionError or what never should come out, for an input that shows a bug.
+
+    `patience` stretches the budget of time.
+    """
+
+    name: str
+    opened: Callable[[], contextlib.AbstractContextManager[Check]]
+    seeds: tuple[bytes, ...]
+    patience: float = 1.0
+
+    @property
+    def found(self) -> list[bytes]:
+        """Inputs that once showed a bug."""
+        return [file.read_bytes() for file in sorted((FOUND / self.name).glob("*"))]
+
+
+def _plain(check: Check) -> Callable[[], contextlib.AbstractContextManager[Check]]:
+    @contextlib.contextmanager
+    def opened() -> Iterator[Check]:
+        yield check
+
+    return opened
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("quantity", _plain(nouns.quantity), seeds_module.QUANTITIES),
+        Target("selector", _plain(nouns.selectors), seeds_module.SELECTORS),
+        Target("duration", _plain(nouns.durations), seeds_module.DURATIONS),
+        Target("name", _plain(nouns.object_names), seeds_module.NAMES),
+        Target("hpa", _plain(nouns.hpa), seeds_module.HPAS),
+        Target("manifests", _plain(nouns.manifests), seeds_module.MANIFESTS),
+        Target("scaledobject", _plain(nouns.scaled_object), seeds_module.SCALED_OBJECTS),
+        Target("scenario", _plain(nouns.scenario), seeds_module.SCENARIOS),
+        Target("recording", _plain(nouns.recording), seeds_module.SCENARIOS),
+        Target("record", _plain(nouns.remembered), seeds_module.RECORDS),
+        # PyYAML's own loader: slow, and slower the deeper; the file is the operator's.
+        Target("settings", _plain(nouns.configuration), seeds_module.SETTINGS, patience=20.0),
+        Target("source", _plain(nouns.source), seeds_module.SOURCES),
+        Target("watch", _plain(wire.watched), seeds_module.WATCHES),
+        Target("objects", _plain(wire.objects), seeds_module.OBJECTS),
+        Target("metrics-lists", wire.metrics_lists, seeds_module.METRICS_LISTS),
+        Target("prometheus", wire.prometheus, seeds_module.PROMETHEUS),
+        Target("rabbitmq", wire.rabbitmq, seeds_module.RABBITMQ),
+        Target("rabbitmq-metrics", wire.rabbitmq_metrics, seeds_module.RABBITMQ_METRICS),
+    )
+}
