@@ -269,7 +269,7 @@ def _told(args: argparse.Namespace) -> tuple[Path | None, Mapping[str, str], Map
 
 async def _serve(told: settings.Settings, read: Callable[[], settings.Settings], writer: Writer) -> None:
     daemon = app.App(told)
-    daemon.telemetry.before_scrape(lambda: daemon.telemetry.log_lines_dropped(writer.dropped))
+    daemon.telemetry.before_scrape(lambda: daemon.telemetry.process.log_lines_dropped(writer.dropped))
     notifier = process.Notifier()
 
     async def reload() -> None:
@@ -278,7 +278,7 @@ async def _serve(told: settings.Settings, read: Callable[[], settings.Settings],
 
     async with contextlib.AsyncExitStack() as stack:
         stop = await stack.enter_async_context(process.stop_on_signals())
-        stack.enter_context(process.StallDetector(daemon.telemetry.stalled))
+        stack.enter_context(process.StallDetector(daemon.telemetry.process.stalled))
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
         gc.freeze()  # what is loaded by now stays: there is no need to look through it again and again
@@ -296,7 +296,7 @@ async def _reload(daemon: app.App, read: Callable[[], settings.Settings], writer
     try:
         told = await asyncio.to_thread(read)
         await daemon.reload(told)
-    except (settings.SettingsError, manager.SourcesRefused) as error:
+    except (settings.SettingsError, manager.SourcesRejected) as error:
         log.error("the settings are not good, and stay as they were", problems=str(error).splitlines())
     except Exception:  # a reload that fails must not end a daemon that works
         log.exception("bug: the reload failed in a way nobody expected")

@@ -210,7 +210,7 @@ class Controller:
         for key in lost:
             self._rests.pop(key, None)
             self._rising.discard(key)
-            self._telemetry.forget(key)
+            self._telemetry.controller.forget(key)
         return gained, lost
 
     def rest(self, waits: Mapping[Key, float]) -> None:
@@ -275,7 +275,7 @@ class Controller:
         try:
             self._plan(key, ending)
             if ending in {Ending.DONE, Ending.SCALED}:
-                self._bugs.over(of=key, hpa=str(key))
+                self._bugs.ended(subject=key, hpa=str(key))
         except Exception as error:  # noqa: BLE001  # nobody else would give this HPA another turn
             self._report_bug(key, error)
             self._queue.add_after(key, self._period)
@@ -297,7 +297,7 @@ class Controller:
             self._observer.rhythm.go_on(key, last)
         late, moment = self._observer.lateness(key), self._observer.moment(key)
         if late is not None:
-            self._telemetry.late(late)
+            self._telemetry.controller.late(late)
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._period * _DEADLINE):
@@ -309,7 +309,7 @@ class Controller:
             self._rests[key] = self._clock.monotonic() + early.seconds
             return Ending.RESTS
         except TimeoutError:
-            self._telemetry.reconciled("none", "internal", self._clock.monotonic() - began)
+            self._telemetry.controller.reconciled("none", "internal", self._clock.monotonic() - began)
             self._overdue.note(key, self._period)
             return Ending.LATE
         (self._rising.add if settlement.action == "scale_up" else self._rising.discard)(key)
@@ -324,12 +324,12 @@ class Controller:
 
     def _report_bug(self, key: Key, error: Exception) -> None:
         """In an `except` block: a bug with another place or kind of exception is another cause."""
-        self._telemetry.bug()
-        self._telemetry.reconciled("none", "internal", 0.0)
+        self._telemetry.process.bug()
+        self._telemetry.controller.reconciled("none", "internal", 0.0)
         with contextlib.suppress(Exception):  # standard error may be the thing that fails
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)
             cause = (type(error).__name__, frame.f_code.co_filename, line)
-            self._bugs.struck(of=key, cause=cause, hpa=str(key))
+            self._bugs.occurred(subject=key, cause=cause, hpa=str(key))
 
     def _plan(self, key: Key, ending: Ending) -> None:
         """The one place that decides when a key has its next turn.
@@ -345,7 +345,7 @@ class Controller:
             leave_out = _LEFT_OUT if self._sheds and key not in self._rising else 0
             self._observer.schedule(key, leave_out, scaled=ending is Ending.SCALED)
             if leave_out:
-                self._telemetry.put_off(leave_out)
+                self._telemetry.controller.skipped(leave_out)
             if ending is Ending.EDITED:
                 self._queue.add(key)
 
@@ -374,8 +374,8 @@ class Controller:
         self._reconciler.forget(key)
 
     def _refresh_series(self) -> None:
-        self._telemetry.hpas(sum(1 for _ in self._source.values()))
-        self._telemetry.owned(self.ours)
+        self._telemetry.controller.hpas(sum(1 for _ in self._source.values()))
+        self._telemetry.election.owned(self.ours)
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
         self._telemetry.queue.longest.set(self._queue.longest_running_seconds())
 

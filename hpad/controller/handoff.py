@@ -70,7 +70,7 @@ class Handover:
         self._lost = (self._lost | lost) - gained
         if not gained and not lost:
             return
-        self._telemetry.handed_over(len(gained), len(lost))
+        self._telemetry.election.handed_off(len(gained), len(lost))
         self._log.info("HPAs have changed hands", gained=len(gained), lost=len(lost))
         if gained:
             self._store.refresh(gained)

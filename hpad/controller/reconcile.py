@@ -171,9 +171,9 @@ class Reconciler:
         """The HPA is gone: so are its history, its selector and its series."""
         self._store.forget(key)
         self.overlap.release(key)
-        self._telemetry.forget(key)
+        self._telemetry.controller.forget(key)
         self._competing.forget(key)
-        self._unwritten.over(of=key)
+        self._unwritten.ended(subject=key)
         self._zero_reported.discard(key)
         self._outdated.pop(key, None)
         if self._journal is not None:
@@ -435,9 +435,9 @@ class Reconciler:
             if error.not_found:  # deleted meanwhile: nobody is left to tell
                 return True
             self._record(hpa, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
-            self._unwritten.struck(of=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)
+            self._unwritten.occurred(subject=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)
             return False
-        self._unwritten.over(of=hpa.metadata.key)
+        self._unwritten.ended(subject=hpa.metadata.key)
         return True
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: conditions.Event) -> None:
@@ -453,12 +453,12 @@ class Reconciler:
         (self._zero_reported.add if view.zero_is_off else self._zero_reported.discard)(key)
 
     def _count(self, view: View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
-        self._telemetry.reconciled(settlement.action, settlement.error_label, seconds)
+        self._telemetry.controller.reconciled(settlement.action, settlement.error_label, seconds)
         hpa, wanted = view.hpa, settlement.status.desired_replicas
-        self._telemetry.desired(hpa.metadata.key, wanted, hpa.spec.max_replicas, self._clock.monotonic())
-        self._telemetry.conditions(hpa.metadata.key, settlement.status.conditions or ())
+        self._telemetry.controller.desired(hpa.metadata.key, wanted, hpa.spec.max_replicas, self._clock.monotonic())
+        self._telemetry.controller.conditions(hpa.metadata.key, settlement.status.conditions or ())
         for kind, action, error in settlement.metric_computations:
-            self._telemetry.computed(kind, action, error, asking)
+            self._telemetry.controller.computed(kind, action, error, asking)
 
 
 def _target(hpa: HorizontalPodAutoscaler) -> str:

@@ -95,7 +95,7 @@ class Competing:
 
     def report(self, key: Key, found: tuple[Competitor, ...], *, yields: bool) -> None:
         """Set the series of the writers, and log them when they differ from those before."""
-        self._telemetry.competing(key, [(each.what, each.name) for each in found])
+        self._telemetry.controller.competing(key, [(each.what, each.name) for each in found])
         if found == self._reported.get(key, ()):
             return
         if not found:

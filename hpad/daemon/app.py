@@ -126,7 +126,7 @@ class App:
         """Take on those settings that can change in a running daemon, all of them or none.
 
         Returns the names of those that differ, too, but stay as they are until a restart.
-        Raises gather.swap.SourcesRefused, having changed nothing, if a new source does not work.
+        Raises SourcesRejected, having changed nothing, if a new source does not work.
         """
         told = told.on_server(self._version)
         changed = [name for name in Settings.__struct_fields__ if getattr(told, name) != getattr(self.settings, name)]
@@ -134,7 +134,7 @@ class App:
         new = msgspec.structs.replace(self.settings, **taken)
         if {"sources", "routes", "sync_period"} & set(taken):
             patience = self.settings.sync_period.total_seconds()
-            await self._made.metrics.exchange(self._made.gatherer(new), patience=patience)
+            await self._made.metrics.replace(self._made.gatherer(new), patience=patience)
         self.settings = new
         self._made.reconciler.retune(assembly.options(new), self._made.fallbacks(new))
         self.controller.retune(period=new.sync_period.total_seconds(), workers=new.workers)
@@ -362,6 +362,6 @@ class App:
             self._log.warning("some events were not written")
 
     def _refresh_series(self) -> None:
-        self.telemetry.sources(self._made.metrics.reports())
+        self.telemetry.sources.report(self._made.metrics.reports())
         for resource, seconds in self.cluster.staleness().items():
-            self.telemetry.stale(resource, seconds)
+            self.telemetry.process.cache_staleness(resource, seconds)

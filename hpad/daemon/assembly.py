@@ -108,7 +108,7 @@ class Assembly:
     def gatherer(self, settings: Settings) -> manager.Gatherer:
         """The sources of these settings, for a start or in the place of others."""
         for source in settings.sources:
-            self._telemetry.source(source.name)
+            self._telemetry.sources.configured(source.name)
         return manager.Gatherer(
             settings.sources,
             settings.routes,
@@ -131,7 +131,7 @@ class Assembly:
             self._cluster_config,
             self._clock,
             user_agent=f"hpad/{__version__} ({identity})" if identity else client.USER_AGENT,
-            observe=self._telemetry.requested,
+            observe=self._telemetry.controller.requested,
             limiter=limiter.of(settings.kube_api_qps, settings.kube_api_burst, self._clock),
         )
 
@@ -148,7 +148,7 @@ class Assembly:
             component=settings.event_component,
             reflector_options=reflector_options,
             max_staleness=settings.max_staleness.total_seconds(),
-            bug=self._telemetry.bug,
+            bug=self._telemetry.process.bug,
         )
 
     def _build_folder(self) -> folder.Folder | None:
@@ -164,7 +164,7 @@ class Assembly:
         election = self._settings.election
         if not election.enabled or self._settings.dry_run:
             return None
-        agent, observe = f"hpad/{__version__}/leader-election", self._telemetry.requested_aside
+        agent, observe = f"hpad/{__version__}/leader-election", self._telemetry.controller.requested_by_election
         api = client.Client(self._cluster_config, self._clock, user_agent=agent, observe=observe)
         return coordinator.Agreement(api, election, self._telemetry, self._clock, identity=self._identity)
 
@@ -217,7 +217,7 @@ class Assembly:
         return handover
 
     def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
-        self._telemetry.answered(source, seconds, None if error is None else error.blame)
+        self._telemetry.sources.answered(source, seconds, None if error is None else error.blame)
 
 
 def options(settings: Settings) -> Options:

@@ -156,7 +156,7 @@ class Leader:
         self._leads = False
         self._log = structlog.get_logger("hpad.election", lease=str(elector.key), identity=elector.identity)
         self.bulletin = Bulletin(self._log)
-        telemetry.leads(election.name, False)
+        telemetry.election.leads(election.name, False)
 
     @property
     def leading(self) -> bool:
@@ -198,7 +198,7 @@ class Leader:
             self.bulletin.say(f"cannot reach an agreement: {error.message}", trouble=True)
             return
         finally:
-            self._telemetry.renewed_slowly(self._election.name, self._elector.slow - slow)
+            self._telemetry.election.renewed_slowly(self._election.name, self._elector.slow - slow)
         self.bulletin.agreed = True
         if moment is None:
             self._end(f"{self._elector.holder} leads")
@@ -213,7 +213,7 @@ class Leader:
         self.bulletin.say("we lead")
         if not self._leads:
             self._leads = True
-            self._telemetry.leads(self._election.name, True)
+            self._telemetry.election.leads(self._election.name, True)
             self._elector.announce("became leader")
             self.bulletin.change()
 
@@ -222,7 +222,7 @@ class Leader:
         if not self._mandate.end():
             return
         self._leads = False
-        self._telemetry.leads(self._election.name, False)
+        self._telemetry.election.leads(self._election.name, False)
         self.bulletin.ended("stopped leading", why, as_wanted=as_wanted)
         self._elector.announce("stopped leading")
 

@@ -161,7 +161,7 @@ class Shards:
         self._handing_over: list[Callable[[], Awaitable[None]]] = []
         self._log = structlog.get_logger("hpad.shards", member=members.name, identity=members.identity)
         self.bulletin = Bulletin(self._log)
-        telemetry.leads(election.name, False)
+        telemetry.election.leads(election.name, False)
 
     @property
     def leading(self) -> bool:
@@ -223,7 +223,7 @@ class Shards:
         except errors.ApiError as error:
             self.bulletin.say(f"cannot reach an agreement: {error.message}", trouble=True)
         finally:
-            self._telemetry.renewed_slowly(self._election.name, self._common.slow - slow)
+            self._telemetry.election.renewed_slowly(self._election.name, self._common.slow - slow)
 
     async def _round(self) -> None:
         """Raises errors.ApiError; then nothing is known anew, and the mandate runs on to its end."""
@@ -303,10 +303,10 @@ class Shards:
         joined = self._share is None
         if before is None or share != before:
             self._share, self._leaving = share, before
-            self._telemetry.members(len(share.members))
+            self._telemetry.election.members(len(share.members))
             self.bulletin.change()
         if joined:
-            self._telemetry.leads(self._election.name, True)
+            self._telemetry.election.leads(self._election.name, True)
             self._members.announce("joined")
         self.bulletin.say(f"sharing the HPAs as one of {self.size} members")
         await self._members.tidy()
@@ -326,8 +326,8 @@ class Shards:
             return
         self._share = self._leaving = self._arrived = None
         self._entered = False
-        self._telemetry.leads(self._election.name, False)
-        self._telemetry.members(0)
+        self._telemetry.election.leads(self._election.name, False)
+        self._telemetry.election.members(0)
         self.bulletin.ended("not sharing any more", why, as_wanted=as_wanted)
         self._members.announce("left")
 

@@ -245,7 +245,7 @@ class EventRecorder:
         """Take an event about any object."""
         if len(self._queue) >= _QUEUED:
             self.dropped += 1
-            self._full.struck(waiting=_QUEUED)
+            self._full.occurred(waiting=_QUEUED)
             return
         self._queue.append(_Waiting(about, event, self._clock.now()))
         self._written.clear()
@@ -265,7 +265,7 @@ class EventRecorder:
             await self._filled.wait()
             while self._queue:
                 await self._try(self._queue.popleft())
-            self._full.over()  # only now: with room for one event it would begin again with the next
+            self._full.ended()  # only now: with room for one event it would begin again with the next
             self._filled.clear()
             self._written.set()
 
@@ -274,7 +274,7 @@ class EventRecorder:
             await self._handle(waiting)
         except Exception as error:  # noqa: BLE001  # one event must not end the caches
             self.dropped += 1
-            self._bugs.struck(error=f"{type(error).__name__}: {error}", reason=waiting.event.reason)
+            self._bugs.occurred(error=f"{type(error).__name__}: {error}", reason=waiting.event.reason)
 
     async def _handle(self, waiting: _Waiting) -> None:
         event = waiting.event
@@ -286,13 +286,17 @@ class EventRecorder:
         for _ in range(_TRIES):
             try:
                 await self._write(verdict)
-                self._refused.over(of=namespace, namespace=namespace)
-                self._bugs.over()
+                self._refused.ended(subject=namespace, namespace=namespace)
+                self._bugs.ended()
                 return
             except errors.ApiError as error:
                 if error.status:  # an answer, whichever: others wait behind this event
-                    self._refused.struck(
-                        of=namespace, cause=error.status, namespace=namespace, error=str(error), reason=event.reason
+                    self._refused.occurred(
+                        subject=namespace,
+                        cause=error.status,
+                        namespace=namespace,
+                        error=str(error),
+                        reason=event.reason,
                     )
                     break
             await self._clock.sleep(_BETWEEN_S)

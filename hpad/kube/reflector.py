@@ -317,11 +317,13 @@ class Reflector(Generic[T]):
         except codec.UndecodableError as error:
             held = self._meta(raw)
             key, said = Key(held.namespace, held.name), str(error)
-            self._unreadable.struck(of=key, cause=said, name=key.name, object_namespace=key.namespace, error=said)
+            self._unreadable.occurred(
+                subject=key, cause=said, name=key.name, object_namespace=key.namespace, error=said
+            )
             return None
         if self._unreadable:
             key = record.key
-            self._unreadable.over(of=key, name=key.name, object_namespace=key.namespace)
+            self._unreadable.ended(subject=key, name=key.name, object_namespace=key.namespace)
         return record
 
     def _meta(self, raw: msgspec.Raw) -> codec.Meta:

@@ -150,7 +150,7 @@ class Journal:
     def note(self, done: reconciled.Reconciled) -> None:
         """Take a reconcile; never waits."""
         if len(self._queue) == _QUEUED:
-            self._slow.struck(waiting=_QUEUED)
+            self._slow.occurred(waiting=_QUEUED)
         self._queue.append(done)
         self._filled.set()
 
@@ -172,7 +172,7 @@ class Journal:
     async def _write(self) -> None:
         while self._queue or not self._closing:
             if not self._queue:
-                self._slow.over()
+                self._slow.ended()
                 self._filled.clear()
                 await self._filled.wait()
                 continue
@@ -182,9 +182,9 @@ class Journal:
                 continue
             try:
                 await asyncio.to_thread(self._append, done)
-                self._failing.over()
+                self._failing.ended()
             except (OSError, ValueError, RuntimeError) as error:  # no room, nothing JSON can say, no thread
-                self._failing.struck(hpa=str(done.view.hpa.metadata.key), error=str(error))
+                self._failing.occurred(hpa=str(done.view.hpa.metadata.key), error=str(error))
 
     def _append(self, done: reconciled.Reconciled) -> None:
         """Runs in a thread, one call at a time."""

@@ -216,9 +216,9 @@ class Authenticator:
         try:
             verdict = await self._reviewer.review(token, path)
         except errors.ApiError as error:
-            self._unknown.struck(error=error.message)
+            self._unknown.occurred(error=error.message)
             raise web.HTTPServiceUnavailable from None
-        self._unknown.over()
+        self._unknown.ended()
         return verdict
 
 

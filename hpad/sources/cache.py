@@ -24,14 +24,6 @@ class Shelf:
         self._groups: dict[Hashable, dict[Query, float]] = {}
         self._swept = 0.0
 
-    def __len__(self) -> int:
-        """Answers kept, fresh or not."""
-        return len(self._answers)
-
-    def clear(self) -> None:
-        """Let go of all answers; who is likely to ask stays known."""
-        self._answers.clear()
-
     def get(self, query: Query, now: float) -> Answer | None:
         """The answer, if it is fresh enough."""
         held = self._answers.get(query)

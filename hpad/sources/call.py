@@ -132,7 +132,7 @@ class Caller:
         stepped = Stepped(self._ask(queries), self._clock.monotonic)
         try:
             given = await stepped
-            self._raising.over()
+            self._raising.ended()
             checked = answers.checked(self._name, queries, given, self._clock.now())
         except AdapterError as error:
             checked = [error] * len(queries)
@@ -140,7 +140,7 @@ class Caller:
             checked = self._raised(error, queries)
         if stepped.longest >= HOLDS_UP_SECONDS:
             return [self._held_up(stepped.longest)] * len(queries)
-        self._holding.over()
+        self._holding.ended()
         return checked
 
     async def _ask(self, queries: Sequence[Query]) -> list[Answer]:
@@ -148,12 +148,12 @@ class Caller:
 
     def _held_up(self, seconds: float) -> AdapterError:
         what = f'source "{self._name}" held up all of hpad for {seconds:.1f}s, a bug of its adapter'
-        self._holding.struck(source=self._name, seconds=round(seconds, 1))
+        self._holding.occurred(source=self._name, seconds=round(seconds, 1))
         return HeldUp(what, "bug", lasting=True)
 
     def _raised(self, error: BaseException, queries: Sequence[Query]) -> list[Answer]:
         """What users are told; the log says where the bug is."""
-        self._raising.struck(source=self._name, **raised.fields(error))
+        self._raising.occurred(source=self._name, **raised.fields(error))
         raised.trace(self._log, self._name, error)
         return [answers.raised(self._name, query) for query in queries]
 

@@ -103,17 +103,6 @@ class Gatherer:
         """How each source fares, in the order of the configuration."""
         return [_reported(each) for each in self._opened.values()]
 
-    @property
-    def kept(self) -> int:
-        """How many answers are kept for others."""
-        return sum(each.source.kept for each in self._opened.values() if each.source is not None)
-
-    def let_go(self) -> None:
-        """Keep no answers any longer."""
-        for each in self._opened.values():
-            if each.source is not None:
-                each.source.let_go()
-
     def fallback(self, query: Query) -> Fallback | None:
         """What the configuration of the query's source says is to stand in for its metrics while they fail."""
         if not self._has_fallbacks:
@@ -240,7 +229,7 @@ def _reported(opened: _Opened) -> report.Report:
     return report.Report(name=name, adapter=adapter, state=report.BROKEN, last_error=why)
 
 
-class SourcesRefused(ValueError):
+class SourcesRejected(ValueError):
     """Sources that do not work were not taken; the message has a line for each."""
 
 
@@ -265,10 +254,10 @@ class Sources:
         for gatherer in (*retiring.values(), self._gatherer):  # a task that had not begun has closed nothing
             await gatherer.aclose()
 
-    async def exchange(self, new: Gatherer, *, patience: float) -> None:
+    async def replace(self, new: Gatherer, *, patience: float) -> None:
         """Ask the new one from now on; the old one is closed after `patience` seconds, when nobody waits for it.
 
-        Raises SourcesRefused, and keeps the old one, if a source of the new one does not work for a reason that it has
+        Raises SourcesRejected, and keeps the old one, if a source of the new one does not work for a reason that it has
         not had before. Whatever was opened for a new one that is not taken, is closed.
         """
         try:
@@ -290,22 +279,13 @@ class Sources:
             if (name, error.message) not in before
         ]
         if faults:
-            raise SourcesRefused("\n".join(faults))
+            raise SourcesRejected("\n".join(faults))
 
     async def gather(
         self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
     ) -> list[Answer]:
         """As Gatherer.gather."""
         return await self._gatherer.gather(hpa, queries, deadline=deadline, asker=asker)
-
-    @property
-    def kept(self) -> int:
-        """As Gatherer.kept."""
-        return self._gatherer.kept
-
-    def let_go(self) -> None:
-        """As Gatherer.let_go."""
-        self._gatherer.let_go()
 
     def fallback(self, query: Query) -> Fallback | None:
         """As Gatherer.fallback."""

@@ -123,15 +123,6 @@ class Source:
         limit = f'source "{self.name}" is limited to {self._limits.rate:g} calls a second'
         return AdapterError(f'no answer to "{query.name}": {limit}; next call in {math.ceil(left)}s')
 
-    @property
-    def kept(self) -> int:
-        """How many answers are kept for others."""
-        return len(self._shelf)
-
-    def let_go(self) -> None:
-        """Keep none of them any longer: who asks next has them fetched."""
-        self._shelf.clear()
-
     def report(self, adapter: str) -> report_module.Report:
         """How it fares; `adapter` is the adapter's name."""
         self._tally.retries = self._caller.retries

@@ -238,7 +238,7 @@ class Lasting:
             await self._shelf.quarantine(damaged)
             self._changed.update(self._memories)
         self._log.info("histories read", hpas=len(self._memories))
-        self._telemetry.stored(len(self._memories), await self._shelf.size())
+        self._telemetry.store.size(len(self._memories), await self._shelf.size())
         if not self._reread.is_set():
             self._loaded.set()
 
@@ -269,7 +269,7 @@ class Lasting:
                 memory = judged(record.decode(key, data), now)
             except record.Undecodable as error:
                 damaged.add(key)
-                self._telemetry.store_failed("decode")
+                self._telemetry.store.failed("decode")
                 self._log.error("a record is damaged: its HPA counts as new", hpa=str(key), error=str(error))
                 continue
             if key not in found or _newer(memory, found[key]):
@@ -296,7 +296,7 @@ class Lasting:
             _tell([future for _, future in waiting])
         if tried:
             self._judge("save", next(iter(failed.values()), None))
-            self._telemetry.stored(len(self._memories), await self._shelf.size())
+            self._telemetry.store.size(len(self._memories), await self._shelf.size())
 
     async def _save_groups(self, groups: Collection[Hashable], failed: dict[Key, str]) -> bool:
         """Whether there was anything to save, of ours; what failed is added, and has changed as before."""
@@ -331,7 +331,7 @@ class Lasting:
     def _judge(self, doing: str, trouble: str | None) -> None:
         """A log line when something goes wrong, when it goes wrong otherwise, and when it is over."""
         if trouble is not None:
-            self._telemetry.store_failed(doing)
+            self._telemetry.store.failed(doing)
         if trouble == self._trouble:
             return
         self._trouble = trouble
@@ -366,7 +366,7 @@ class Lasting:
     def _timed(self, doing: str) -> Iterator[None]:
         began = self._clock.monotonic()
         yield
-        self._telemetry.store_took(doing, self._clock.monotonic() - began)
+        self._telemetry.store.took(doing, self._clock.monotonic() - began)
 
 
 def _tell(waiting: Collection[asyncio.Future[None]]) -> None:

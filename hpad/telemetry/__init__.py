@@ -1,7 +1,7 @@
-"""Every series hpad exports, in one private registry.
+"""Every series that hpad exports, in one private registry.
 
-Those of the original bear its names, labels and buckets, so that dashboards keep working. Series with fixed labels
-exist from the start, at zero; those of one HPA vanish with it.
+Series that the Kubernetes controller exports too have its names, labels and buckets, so that dashboards keep working.
+Series with fixed labels exist from the start, at zero. The series of an HPA end when the HPA is deleted.
 """
 
 import asyncio
@@ -10,9 +10,10 @@ from collections.abc import Callable
 import prometheus_client
 from prometheus_client import registry
 
-from hpad.telemetry.controller import ACTIONS, ERRORS, Hpas, QueueSeries, Reconciles
-from hpad.telemetry.process import STORE_OPERATIONS, Process, Sharing, Stores
-from hpad.telemetry.sources import BLAMES, SOURCE_STATES, SourceFigures, Sources
+from hpad.telemetry.controller import ACTIONS, ERRORS, ControllerSeries, QueueSeries
+from hpad.telemetry.process import STORE_OPERATIONS, ElectionSeries, ProcessSeries, StoreSeries
+from hpad.telemetry.series import SeriesFactory
+from hpad.telemetry.sources import BLAMES, SOURCE_STATES, SourceFigures, SourceSeries
 
 __all__ = [
     "ACTIONS",
@@ -29,25 +30,28 @@ __all__ = [
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_PLAIN_1_0_0
 
 
-class Telemetry(Hpas, Reconciles, Sharing, Sources, Stores, Process):
-    """Built once; every room reports to it through a method that says what happened. Seconds throughout.
-
-    It is all its groups of series at once, a file each: who reports need not know which of them a series is in.
-    """
+class Telemetry:
+    """All series, in one attribute per package that reports them. Durations are in seconds."""
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no hint there
+        self._registry = registry.CollectorRegistry()
         self._before_scrape: list[Callable[[], None]] = []
-        super().__init__(registry.CollectorRegistry())
+        make = SeriesFactory(self._registry)
+        self.controller = ControllerSeries(make)
         self.queue = QueueSeries(self._registry)
+        self.sources = SourceSeries(make)
+        self.election = ElectionSeries(make)
+        self.store = StoreSeries(make)
+        self.process = ProcessSeries(make)
 
     def before_scrape(self, callback: Callable[[], None]) -> None:
-        """Have a function called, on the loop, before the series are read; it sets gauges that only then matter."""
+        """Registers a function that is called on the event loop before each scrape, to set gauges."""
         self._before_scrape.append(callback)
 
     async def exposition(self) -> bytes:
-        """The text for a scrape. Rendered in a thread: many HPAs must not hold up the loop."""
+        """Returns the text for a scrape. Renders it in a thread, because thousands of HPAs would block the loop."""
         for callback in self._before_scrape:
             callback()
-        self.look_at_process()
+        self.process.sample()
         return await asyncio.to_thread(prometheus_client.generate_latest, self._registry)

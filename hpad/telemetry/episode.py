@@ -1,4 +1,4 @@
-"""A trouble that many calls run into while it lasts, such as an outage: said when it begins and when it is over."""
+"""Logs a problem that many calls meet, such as an outage: once when it begins and once when it has ended."""
 
 from collections.abc import Hashable
 from typing import Any, Final
@@ -6,19 +6,19 @@ from typing import Any, Final
 from hpad.clock import Clock
 
 AGAIN_SECONDS: Final = 600.0
-"""One that comes and goes is said once in this time."""
-MOST_APART: Final = 1 << 14
-"""So many things in trouble are told apart."""
+"""A problem that comes and goes is logged once in this time."""
+MOST_SUBJECTS: Final = 1 << 14
+"""Number of subjects that have a record of their own."""
 _MOST_CAUSES: Final = 8
-"""So many causes of a thing's trouble are remembered."""
+"""Number of causes remembered for one subject."""
 
 
 class Episode:
-    """One sort of trouble. `log` is whose lines they are; `begins`, of that `level`, and `ends` are the two messages.
+    """One kind of problem; `begins`, logged at `level`, and `ends`, logged at info, are the two messages.
 
-    The first line has the fields of the call that met the trouble first; the last one says how often it was met
-    (`times`), also while it came and went unsaid. Where the trouble may be of one thing only, such as one HPA, `of`
-    names it: the trouble ends when it is over for all of them.
+    The first line has the fields of the call that met the problem first. The last line says how often the problem
+    occurred (`times`), including occurrences that were not logged. A problem that belongs to one thing only, such as
+    one HPA, names that thing as `subject`: the problem has ended when it has ended for all subjects.
     """
 
     def __init__(self, log: Any, clock: Clock, begins: str, ends: str, *, level: str = "warning") -> None:
@@ -27,43 +27,43 @@ class Episode:
         self._begins = begins
         self._ends = ends
         self._level = level
-        self._met: set[Hashable] = set()
-        self._said_at: float | None = None
-        self._told = False
+        self._affected: set[Hashable] = set()
+        self._logged_at: float | None = None
+        self._is_logged = False
         self._times = 0
 
-    def struck(self, *, of: Hashable = None, **fields: Any) -> None:
-        """It was met; said where it begins, unless it was said a short while ago."""
+    def occurred(self, *, subject: Hashable = None, **fields: Any) -> None:
+        """Counts an occurrence; logs the begin, unless one was logged less than AGAIN_SECONDS ago."""
         self._times += 1
-        known = of in self._met
-        self._met.add(of)
-        if known and self._told:
+        known = subject in self._affected
+        self._affected.add(subject)
+        if known and self._is_logged:
             return
         now = self._clock.monotonic()
-        if self._said_at is None or now - self._said_at >= AGAIN_SECONDS:
-            self._said_at, self._told = now, True
+        if self._logged_at is None or now - self._logged_at >= AGAIN_SECONDS:
+            self._logged_at, self._is_logged = now, True
             getattr(self._log, self._level)(self._begins, **fields)
 
-    def over(self, *, of: Hashable = None) -> None:
-        """It is not met any more, by this one; said if its begin was."""
-        if of not in self._met:
+    def ended(self, *, subject: Hashable = None) -> None:
+        """Ends the problem of `subject`; logs the end of the last one, if the begin was logged."""
+        if subject not in self._affected:
             return
-        self._met.remove(of)
-        if self._told and not self._met:
+        self._affected.remove(subject)
+        if self._is_logged and not self._affected:
             self._log.info(self._ends, times=self._times)
-            self._told, self._times = False, 0
+            self._is_logged, self._times = False, 0
 
 
 class Episodes:
-    """One sort of trouble that many things (HPAs, objects, namespaces) run into, each on its own and for its own cause.
+    """One kind of problem that many subjects (HPAs, objects, namespaces) have independently, each for its own causes.
 
-    A line begins the trouble of each thing, one more tells each further cause, and a line ends it. A cause that comes
-    and goes is said once in AGAIN_SECONDS, and of a thing no more than _MOST_CAUSES are said in that time. `most`
-    things are told apart: others share one record, of which each cause is said once in AGAIN_SECONDS, and no end.
+    Each subject gets a line when its problem begins, a line for each further cause, and a line at the end. A cause that
+    comes and goes is logged once in AGAIN_SECONDS, and at most _MOST_CAUSES causes of a subject are logged in that
+    time. Subjects beyond `most` share one record: each of its causes is logged once in AGAIN_SECONDS, and no end.
     """
 
     def __init__(
-        self, log: Any, clock: Clock, begins: str, ends: str, *, level: str = "warning", most: int = MOST_APART
+        self, log: Any, clock: Clock, begins: str, ends: str, *, level: str = "warning", most: int = MOST_SUBJECTS
     ) -> None:
         self._log = log
         self._clock = clock
@@ -71,78 +71,79 @@ class Episodes:
         self._ends = ends
         self._level = level
         self._most = most
-        self._troubles: dict[Hashable, _Trouble] = {}
-        self._others = _Trouble()
+        self._records: dict[Hashable, _Record] = {}
+        self._shared = _Record()
 
     def __len__(self) -> int:
-        """How many things are remembered."""
-        return len(self._troubles)
+        """Returns the number of subjects with a record."""
+        return len(self._records)
 
-    def struck(self, *, of: Hashable, cause: Hashable, **fields: Any) -> None:
-        """The thing met the trouble; said where that, or the cause, is new. The line has the `fields`."""
+    def occurred(self, *, subject: Hashable, cause: Hashable, **fields: Any) -> None:
+        """Counts an occurrence; logs it, with `fields`, if the subject's problem or the cause is new."""
         now = self._clock.monotonic()
-        if self._trouble(of, now).met(cause, now):
+        if self._record(subject, now).is_news(cause, now):
             getattr(self._log, self._level)(self._begins, **fields)
 
-    def over(self, *, of: Hashable, **fields: Any) -> None:
-        """The thing is well; said, with how often (`times`) it was not, if the begin was."""
-        trouble = self._troubles.get(of)
-        if trouble is None or trouble.began is None:
+    def ended(self, *, subject: Hashable, **fields: Any) -> None:
+        """Ends the subject's problem; logs the number of occurrences (`times`), if the begin was logged."""
+        record = self._records.get(subject)
+        if record is None or record.began is None:
             return
-        times = trouble.over()
+        times = record.end()
         if times:
             self._log.info(self._ends, times=times, **fields)
 
-    def forget(self, of: Hashable) -> None:
-        """The thing is gone."""
-        self._troubles.pop(of, None)
+    def forget(self, subject: Hashable) -> None:
+        """Drops the record of a subject that does not exist any more."""
+        self._records.pop(subject, None)
 
-    def _trouble(self, of: Hashable, now: float) -> "_Trouble":
-        if of not in self._troubles and len(self._troubles) >= self._most:
-            recent = {thing: each for thing, each in self._troubles.items() if now - each.at < AGAIN_SECONDS}
-            self._troubles = recent
+    def _record(self, subject: Hashable, now: float) -> "_Record":
+        if subject not in self._records and len(self._records) >= self._most:
+            recent = {each: record for each, record in self._records.items() if now - record.at < AGAIN_SECONDS}
+            self._records = recent
             if len(recent) >= self._most:
-                self._others.began = now  # it begins each time: it may be another thing's
-                return self._others
-        return self._troubles.setdefault(of, _Trouble())
+                self._shared.began = now  # a new begin each time: the subject may be another one
+                return self._shared
+        return self._records.setdefault(subject, _Record())
 
 
-class _Trouble:
-    """What one thing ran into: since when (None: it is over), when last, how often, and when each cause was last said.
+class _Record:
+    """The problem of one subject.
 
-    Times are in seconds of a monotonic clock.
+    `began`: when it began (None: it has ended); `at`: the last occurrence; `times`: the number of occurrences;
+    `logged`: when each cause was logged last. Times are in seconds of a monotonic clock.
     """
 
-    __slots__ = ("at", "began", "said", "times")
+    __slots__ = ("at", "began", "logged", "times")
 
     def __init__(self) -> None:
         self.began: float | None = None
         self.at = 0.0
         self.times = 0
-        self.said: dict[Hashable, float] = {}
+        self.logged: dict[Hashable, float] = {}
 
-    def met(self, cause: Hashable, now: float) -> bool:
-        """Whether this is to be said."""
+    def is_news(self, cause: Hashable, now: float) -> bool:
+        """Counts an occurrence and returns whether to log it."""
         if self.began is None:
             self.began = now
         self.at = now
         self.times += 1
-        at = self.said.get(cause)
+        at = self.logged.get(cause)
         if at is not None and (now - at < AGAIN_SECONDS or at >= self.began):
             return False
-        if at is None and len(self.said) >= _MOST_CAUSES:
-            oldest = min(self.said, key=self.said.__getitem__)
-            if now - self.said[oldest] < AGAIN_SECONDS:
+        if at is None and len(self.logged) >= _MOST_CAUSES:
+            oldest = min(self.logged, key=self.logged.__getitem__)
+            if now - self.logged[oldest] < AGAIN_SECONDS:
                 return False
-            del self.said[oldest]
-        self.said[cause] = now
+            del self.logged[oldest]
+        self.logged[cause] = now
         return True
 
-    def over(self) -> int:
-        """Ends it; how often it was met, 0 where nothing was said of it."""
+    def end(self) -> int:
+        """Ends the problem; returns how often it occurred, 0 if its begin was not logged."""
         began, times = self.began, self.times
         self.began = None
-        if began is None or not any(at >= began for at in self.said.values()):
+        if began is None or not any(at >= began for at in self.logged.values()):
             return 0
         self.times = 0
         return times

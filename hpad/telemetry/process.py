@@ -1,9 +1,4 @@
-"""How the process itself fares: its loop, its memory, its log.
-
-Who leads, and who shares the HPAs, where there may be several hpads.
-
-How histories are kept.
-"""
+"""Series of the process (event loop, memory, watches, log), of leader election and sharding, and of the store."""
 
 import asyncio
 import sys
@@ -15,127 +10,122 @@ from prometheus_client import registry
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from hpad import __version__
-from hpad.telemetry.series import Series
+from hpad.telemetry.series import SeriesFactory
 
 _STALL_BUCKETS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class _LogLines(registry.Collector):
-    """What whoever writes the log has counted, as it was told last."""
+    """Exports the total that the log writer reported last."""
 
     def __init__(self) -> None:
         self.dropped = 0
 
     def collect(self) -> Iterator[Metric]:
-        help_ = "Lines of the log that were dropped because nobody read it fast enough"
-        yield CounterMetricFamily("hpad_log_lines_dropped", help_, self.dropped)
+        text = "Log lines dropped because the reader of the log was too slow"
+        yield CounterMetricFamily("hpad_log_lines_dropped", text, self.dropped)
 
 
-class Process(Series):
-    """Fed by whoever watches over it."""
+class ProcessSeries:
+    """Event loop, memory, watches and log of this process."""
 
-    def __init__(self, to: registry.CollectorRegistry) -> None:
-        super().__init__(to)
-        prometheus_client.ProcessCollector(registry=to)
+    def __init__(self, make: SeriesFactory) -> None:
+        prometheus_client.ProcessCollector(registry=make.registry)
         self._log_lines = _LogLines()
-        to.register(self._log_lines)
-        self._gauge("hpad_build_info", "The running version", ["version"]).labels(__version__).set(1)
-        self._bugs = self._counter("hpad_bugs", "Exceptions nobody expected")
-        self._stalls = self._histogram(
-            "hpad_event_loop_stall_seconds",
-            "How long the event loop did not turn, each time that was long",
-            buckets=_STALL_BUCKETS,
-        )
-        self._tasks = self._gauge("hpad_tasks", "Tasks of the event loop")
-        self._blocks = self._gauge("hpad_allocated_blocks", "Blocks of memory that Python has in use")
-        self._staleness = self._gauge(
-            "hpad_cache_staleness_seconds", "Time since a watch last gave a sign of life", ["resource"]
-        )
+        make.registry.register(self._log_lines)
+        make.gauge("hpad_build_info", "The running version", ["version"]).labels(__version__).set(1)
+        self._bugs = make.counter("hpad_bugs", "Unexpected exceptions")
+        text = "Time that the event loop was blocked, for each long block"
+        self._stalls = make.histogram("hpad_event_loop_stall_seconds", text, buckets=_STALL_BUCKETS)
+        self._tasks = make.gauge("hpad_tasks", "Tasks of the event loop")
+        self._blocks = make.gauge("hpad_allocated_blocks", "Blocks of memory that Python has in use")
+        text = "Time since a watch last received anything"
+        self._staleness = make.gauge("hpad_cache_staleness_seconds", text, ["resource"])
 
-    def look_at_process(self) -> None:
-        """Set what is to be had at any time, on the loop."""
+    def sample(self) -> None:
+        """Reads what can be read at any time. Call it on the event loop."""
         self._tasks.set(len(asyncio.all_tasks()))
         self._blocks.set(sys.getallocatedblocks())
 
     def bug(self) -> None:
+        """Counts an unexpected exception."""
         self._bugs.inc()
 
     def stalled(self, seconds: float) -> None:
-        """The event loop did not turn for that long."""
+        """Records that the event loop was blocked for `seconds`."""
         self._stalls.observe(seconds)
 
     def log_lines_dropped(self, lines: int) -> None:
-        """So many lines of the log have been dropped up to now."""
+        """Sets the total of log lines dropped since the start."""
         self._log_lines.dropped = lines
 
-    def stale(self, resource: str, seconds: float) -> None:
+    def cache_staleness(self, resource: str, seconds: float) -> None:
+        """Sets the seconds since the watch of a resource last received anything."""
         self._staleness.labels(resource).set(seconds)
 
 
-class Sharing(Series):
-    """Fed by whoever stands for election or has a share."""
+class ElectionSeries:
+    """Leader election, and the distribution of HPAs over several replicas of hpad."""
 
-    def __init__(self, to: registry.CollectorRegistry) -> None:
-        super().__init__(to)
-        self._leader = self._gauge(
-            "leader_election_master_status", "1 while this process leads, 0 while it stands by", ["name"]
-        )
-        self._slow_renewals = self._counter(
-            "leader_election_slowpath", "Renewals that had to read the Lease first", ["name"]
-        )
-        self._members = self._gauge("hpad_shard_members", "Members that share the HPAs, as this one sees it")
-        self._owned = self._gauge("hpad_shard_hpas", "HPAs that this process acts on")
-        self._handovers = self._counter("hpad_shard_handovers", "HPAs that changed hands", ["direction"])
+    def __init__(self, make: SeriesFactory) -> None:
+        text = "1 while this process leads, 0 while it is a standby"
+        self._leader = make.gauge("leader_election_master_status", text, ["name"])
+        text = "Renewals that had to read the Lease first"
+        self._slow_renewals = make.counter("leader_election_slowpath", text, ["name"])
+        self._members = make.gauge("hpad_shard_members", "Replicas that share the HPAs, as seen by this one")
+        self._owned = make.gauge("hpad_shard_hpas", "HPAs that this process controls")
+        self._handoffs = make.counter("hpad_shard_handovers", "HPAs that were reassigned", ["direction"])
         for direction in ("gained", "lost"):
-            self._handovers.labels(direction)
+            self._handoffs.labels(direction)
 
     def leads(self, name: str, leading: bool) -> None:
-        """Whether this process leads, by the name of the Lease."""
+        """Sets whether this process holds the Lease `name`."""
         self._leader.labels(name).set(int(leading))
 
     def renewed_slowly(self, name: str, times: int) -> None:
+        """Counts renewals that had to read the Lease first."""
         self._slow_renewals.labels(name).inc(times)
 
     def members(self, count: int) -> None:
-        """How many members share the HPAs, ourselves included; 0 while we have no share."""
+        """Sets how many replicas share the HPAs, including this one; 0 while this one owns none."""
         self._members.set(count)
 
     def owned(self, count: int) -> None:
-        """How many HPAs are ours."""
+        """Sets how many HPAs this process controls."""
         self._owned.set(count)
 
-    def handed_over(self, gained: int, lost: int) -> None:
-        """So many HPAs have become ours, and so many are not any more, because of who shares them."""
-        self._handovers.labels("gained").inc(gained)
-        self._handovers.labels("lost").inc(lost)
+    def handed_off(self, gained: int, lost: int) -> None:
+        """Counts HPAs that were assigned to this process, and HPAs that were taken from it."""
+        self._handoffs.labels("gained").inc(gained)
+        self._handoffs.labels("lost").inc(lost)
 
 
 STORE_OPERATIONS: Final = ("load", "save", "decode")
 
 
-class Stores(Series):
-    """Fed by the store."""
+class StoreSeries:
+    """Reading and writing the state of HPAs."""
 
-    def __init__(self, to: registry.CollectorRegistry) -> None:
-        super().__init__(to)
-        self._store_writes = self._counter("hpad_store_writes", "Saves of histories, each one transaction a group")
-        self._store_errors = self._counter("hpad_store_errors", "What went wrong with histories", ["operation"])
-        self._store_seconds = self._histogram("hpad_store_seconds", "Reading and saving histories", ["operation"])
+    def __init__(self, make: SeriesFactory) -> None:
+        self._writes = make.counter("hpad_store_writes", "Saves of HPA state, one transaction for a group of HPAs")
+        self._errors = make.counter("hpad_store_errors", "Failures to load, save or decode HPA state", ["operation"])
+        self._seconds = make.histogram("hpad_store_seconds", "Duration of loading and saving HPA state", ["operation"])
         for operation in STORE_OPERATIONS:
-            self._store_errors.labels(operation)
-        self._store_bytes = self._gauge("hpad_store_bytes", "What histories take where they survive a restart")
-        self._store_hpas = self._gauge("hpad_store_hpas", "HPAs that something is remembered of")
+            self._errors.labels(operation)
+        self._bytes = make.gauge("hpad_store_bytes", "Size of the HPA state that survives a restart")
+        self._hpas = make.gauge("hpad_store_hpas", "HPAs with stored state")
 
-    def store_took(self, operation: str, seconds: float) -> None:
-        """Histories were read (`load`) or written (`save`), or it was tried."""
-        self._store_seconds.labels(operation).observe(seconds)
+    def took(self, operation: str, seconds: float) -> None:
+        """Records one attempt to read (`load`) or write (`save`) HPA state."""
+        self._seconds.labels(operation).observe(seconds)
         if operation == "save":
-            self._store_writes.inc()
+            self._writes.inc()
 
-    def store_failed(self, operation: str) -> None:
-        self._store_errors.labels(operation).inc()
+    def failed(self, operation: str) -> None:
+        """Counts a failed operation: one of STORE_OPERATIONS."""
+        self._errors.labels(operation).inc()
 
-    def stored(self, hpas: int, size: int) -> None:
-        """How many HPAs are remembered, in how many bytes."""
-        self._store_hpas.set(hpas)
-        self._store_bytes.set(size)
+    def size(self, hpas: int, size: int) -> None:
+        """Sets the number of HPAs with stored state, and its size in bytes."""
+        self._hpas.set(hpas)
+        self._bytes.set(size)

@@ -1,4 +1,4 @@
-"""What all groups of series are made with."""
+"""Builds series in one registry, with the histogram buckets that the Kubernetes controller uses for durations."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,25 +6,24 @@ from typing import Final
 import prometheus_client
 from prometheus_client import registry
 
-ORIGINAL: Final = "horizontal_pod_autoscaler_controller_"
-"""How the names of the original's own series begin."""
-_BUCKETS: Final = tuple(0.001 * 2**k for k in range(15))
+KUBERNETES: Final = "horizontal_pod_autoscaler_controller_"
+"""Prefix of the series that the Kubernetes controller exports too (`pkg/controller/podautoscaler/metrics`)."""
+_DURATION_BUCKETS: Final = tuple(0.001 * 2**k for k in range(15))
 
 
-class Series:
-    """A group of series. Each makes its own at the start, in the registry that it is given, and calls `super()`."""
+class SeriesFactory:
+    """Makes gauges, counters and histograms that belong to one registry."""
 
     def __init__(self, to: registry.CollectorRegistry) -> None:
-        self._registry = to
+        self.registry = to
 
-    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Gauge:
-        return prometheus_client.Gauge(name, text, labels, registry=self._registry)
+    def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Gauge:
+        return prometheus_client.Gauge(name, text, labels, registry=self.registry)
 
-    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Counter:
-        return prometheus_client.Counter(name, text, labels, registry=self._registry)
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Counter:
+        return prometheus_client.Counter(name, text, labels, registry=self.registry)
 
-    def _histogram(
-        self, name: str, text: str, labels: Sequence[str] = (), buckets: Sequence[float] = _BUCKETS
+    def histogram(
+        self, name: str, text: str, labels: Sequence[str] = (), buckets: Sequence[float] = _DURATION_BUCKETS
     ) -> prometheus_client.Histogram:
-        """With the original's buckets for durations, unless told otherwise."""
-        return prometheus_client.Histogram(name, text, labels, registry=self._registry, buckets=buckets)
+        return prometheus_client.Histogram(name, text, labels, registry=self.registry, buckets=buckets)

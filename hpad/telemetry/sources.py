@@ -1,4 +1,4 @@
-"""How the sources of metrics fare."""
+"""Series of the metric sources."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
@@ -6,14 +6,14 @@ from typing import Final, Protocol
 from prometheus_client import registry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from hpad.telemetry.series import Series
+from hpad.telemetry.series import SeriesFactory
 
 SOURCE_STATES: Final = ("ok", "failing", "open", "trial", "idle", "broken")
 BLAMES: Final = ("spec", "source", "cluster", "bug")
 
 
 class SourceFigures(Protocol):
-    """What the series of a metric source are made of."""
+    """What a metric source counts itself."""
 
     @property
     def name(self) -> str: ...
@@ -28,15 +28,15 @@ class SourceFigures(Protocol):
 
 
 class _PerSource(registry.Collector):
-    """What the sources count themselves, as they told it last."""
+    """Exports the figures that the sources reported last."""
 
     def __init__(self) -> None:
         self.figures: Sequence[SourceFigures] = ()
 
     def collect(self) -> Iterator[Metric]:
-        state = GaugeMetricFamily("hpad_source_state", "1 for the state it is in", labels=["source", "state"])
+        state = GaugeMetricFamily("hpad_source_state", "1 for the state of the source", labels=["source", "state"])
         asked = CounterMetricFamily("hpad_source_questions", "Metrics that HPAs asked for", labels=["source"])
-        hits = CounterMetricFamily("hpad_source_cache_hits", "Those answered without a call", labels=["source"])
+        hits = CounterMetricFamily("hpad_source_cache_hits", "Metrics answered without a call", labels=["source"])
         retries = CounterMetricFamily("hpad_source_retries", "Attempts after a failed one", labels=["source"])
         for each in self.figures:
             for name in SOURCE_STATES:
@@ -47,28 +47,29 @@ class _PerSource(registry.Collector):
         yield from (state, asked, hits, retries)
 
 
-class Sources(Series):
-    """Fed by whoever asks them."""
+class SourceSeries:
+    """Calls to metric sources, and the state of each source."""
 
-    def __init__(self, to: registry.CollectorRegistry) -> None:
-        super().__init__(to)
+    def __init__(self, make: SeriesFactory) -> None:
         self._per_source = _PerSource()
-        to.register(self._per_source)
-        self._answers = self._histogram("hpad_source_answer_seconds", "Time a metric source took to answer", ["source"])
-        self._source_errors = self._counter("hpad_source_errors", "Questions without a sample", ["source", "blame"])
+        make.registry.register(self._per_source)
+        self._answers = make.histogram(
+            "hpad_source_answer_seconds", "Duration of a call to a metric source", ["source"]
+        )
+        self._errors = make.counter("hpad_source_errors", "Calls that returned an error", ["source", "blame"])
 
-    def source(self, name: str) -> None:
-        """A metric source is configured: its series start at zero."""
+    def configured(self, name: str) -> None:
+        """Creates the series of a configured source, at zero."""
         self._answers.labels(name)
         for blame in BLAMES:
-            self._source_errors.labels(name, blame)
+            self._errors.labels(name, blame)
 
-    def sources(self, figures: Sequence[SourceFigures]) -> None:
-        """What the sources have counted up to now."""
+    def report(self, figures: Sequence[SourceFigures]) -> None:
+        """Replaces the figures of all sources."""
         self._per_source.figures = figures
 
     def answered(self, source: str, seconds: float, blame: str | None = None) -> None:
-        """A metric source answered one question, or failed to (`blame` says through whose fault)."""
+        """Counts one call to a source; `blame` says whose fault an error is (None: no error)."""
         self._answers.labels(source).observe(seconds)
         if blame is not None:
-            self._source_errors.labels(source, blame).inc()
+            self._errors.labels(source, blame).inc()

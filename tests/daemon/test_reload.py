@@ -22,7 +22,7 @@ from hpad.engine.view import Tunables
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.settings.shape import Election, Serving
-from hpad.sources.manager import SourcesRefused
+from hpad.sources.manager import SourcesRejected
 from hpad.store import persistent
 from hpad.telemetry import Telemetry
 
@@ -107,7 +107,7 @@ async def test_one_source_that_does_not_work_leaves_everything_as_it_was(cluster
     async with app.App(before, cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
         broken = (*before.sources, settings.SourceSettings(name="new", adapter="no-such-adapter"))
-        with pytest.raises(SourcesRefused, match="no-such-adapter"):
+        with pytest.raises(SourcesRejected, match="no-such-adapter"):
             await daemon.reload(told(sources=broken, workers=1, tunables=Tunables(tolerance=0.9)))
         assert daemon.settings == before
         static(tmp_path / "a.yaml", 30)

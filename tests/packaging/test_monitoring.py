@@ -126,13 +126,14 @@ def test_conditions_that_hold_an_hpa_back_are_series_until_it_is_gone() -> None:
 
     able = condition(conditions.ABLE_TO_SCALE, conditions.TRUE, "ReadyForNewScale")
     active = condition(conditions.SCALING_ACTIVE, conditions.TRUE, "ValidMetricFound")
-    kept.conditions(key, (able, active, condition(conditions.SCALING_LIMITED, conditions.TRUE, "TooManyReplicas")))
+    limited = condition(conditions.SCALING_LIMITED, conditions.TRUE, "TooManyReplicas")
+    kept.controller.conditions(key, (able, active, limited))
     assert held() == {("ScalingLimited", "TooManyReplicas")}
     broken = condition(conditions.SCALING_ACTIVE, conditions.FALSE, "FailedGetExternalMetric")
     within = condition(conditions.SCALING_LIMITED, conditions.FALSE, "DesiredWithinRange")
-    kept.conditions(key, (able, broken, within))
+    kept.controller.conditions(key, (able, broken, within))
     assert held() == {("ScalingActive", "FailedGetExternalMetric")}
-    kept.forget(key)
+    kept.controller.forget(key)
     assert held() == set()
 
 

@@ -62,7 +62,7 @@ async def test_an_exchange_that_is_cancelled_leaves_nothing_open(gate: threading
     sources = manager.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
-    exchanging = asyncio.create_task(sources.exchange(gatherer(made, quick="good", late="slow"), patience=0.0))
+    exchanging = asyncio.create_task(sources.replace(gatherer(made, quick="good", late="slow"), patience=0.0))
     async with asyncio.timeout(60):
         while "quick" not in [context.name for context in made.made]:  # noqa: ASYNC110  # the state of the world
             await asyncio.sleep(0.01)
@@ -82,8 +82,8 @@ async def test_sources_that_are_refused_are_named_with_their_file_and_closed() -
     sources = manager.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
-    with pytest.raises(manager.SourcesRefused, match=r'^new\.yaml: source "bad": adapter "broken"'):
-        await sources.exchange(gatherer(made, quick="good", bad="broken"), patience=0.0)
+    with pytest.raises(manager.SourcesRejected, match=r'^new\.yaml: source "bad": adapter "broken"'):
+        await sources.replace(gatherer(made, quick="good", bad="broken"), patience=0.0)
     assert all(context.http.closed for context in made.made if context not in kept)
     await sources.aclose()
 
@@ -93,6 +93,6 @@ async def test_sources_that_have_just_been_exchanged_are_closed_with_the_others(
     made = Kept()
     sources = manager.Sources(gatherer(made, one="good"), SystemClock())
     await sources.start()
-    await sources.exchange(gatherer(made, two="good"), patience=60.0)
+    await sources.replace(gatherer(made, two="good"), patience=60.0)
     await sources.aclose()
     assert all(context.http.closed for context in made.made)

@@ -24,12 +24,12 @@ class Said:
 def test_it_is_said_once_however_often_it_is_met() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said()
-        said.episode.over()
+        said.episode.ended()
         for _ in range(3000):
-            said.episode.struck(error="refused")
+            said.episode.occurred(error="refused")
             await asyncio.sleep(10)
-        said.episode.over()
-        said.episode.over()
+        said.episode.ended()
+        said.episode.ended()
         return said.lines
 
     assert virtual_time.run(main()) == [("warning", "down", None), ("info", "up again", 3000)]
@@ -39,8 +39,8 @@ def test_one_that_comes_and_goes_is_said_again_only_after_a_while() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said("error")
         for _ in range(4 * int(AGAIN_SECONDS)):
-            said.episode.struck()
-            said.episode.over()
+            said.episode.occurred()
+            said.episode.ended()
             await asyncio.sleep(0.5)
         return said.lines
 
@@ -53,11 +53,11 @@ def test_one_that_comes_and_goes_is_said_again_only_after_a_while() -> None:
 def test_one_that_goes_on_after_it_went_unsaid_is_said() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said()
-        said.episode.struck()
-        said.episode.over()
+        said.episode.occurred()
+        said.episode.ended()
         for _ in range(3):
             await asyncio.sleep(AGAIN_SECONDS / 2)
-            said.episode.struck()
+            said.episode.occurred()
         return said.lines
 
     events = [event for _, event, _ in virtual_time.run(main())]
@@ -68,12 +68,12 @@ def test_the_trouble_of_one_is_not_over_when_others_have_none() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said()
         for _ in range(100):
-            said.episode.struck(of="a")
-            said.episode.over(of="b")
+            said.episode.occurred(subject="a")
+            said.episode.ended(subject="b")
             await asyncio.sleep(10)
-        said.episode.struck(of="b")  # long after the first line
-        said.episode.over(of="a")
-        said.episode.over(of="b")
+        said.episode.occurred(subject="b")  # long after the first line
+        said.episode.ended(subject="a")
+        said.episode.ended(subject="b")
         return said.lines
 
     assert virtual_time.run(main()) == [("warning", "down", None), ("warning", "down", None), ("info", "up again", 101)]
@@ -88,10 +88,10 @@ class Heard:
         self.episodes = Episodes(log, virtual_time.VirtualClock(), "down", "up again", most=most)
 
     def met(self, name: str, cause: str = "refused") -> None:
-        self.episodes.struck(of=name, cause=cause, name=name, error=cause)
+        self.episodes.occurred(subject=name, cause=cause, name=name, error=cause)
 
     def well(self, name: str) -> None:
-        self.episodes.over(of=name, name=name)
+        self.episodes.ended(subject=name, name=name)
 
     @property
     def lines(self) -> list[tuple[object, ...]]:

@@ -38,10 +38,10 @@ async def test_requests_per_reconcile_count_all_but_those_for_the_lead() -> None
     found = await samples(telemetry)
     assert (found["hpad_requests_per_reconcile_sum", ()], found["hpad_requests_per_reconcile_count", ()]) == (0, 0)
     for _ in range(4):
-        telemetry.reconciled("none", "none", 0.1)
+        telemetry.controller.reconciled("none", "none", 0.1)
     for code in ("200", "200", "500", "<error>", "201", "409"):
-        telemetry.requested("GET", "api:6443", code, 0.1)
-    telemetry.requested_aside("PUT", "api:6443", "200", 0.1)
+        telemetry.controller.requested("GET", "api:6443", code, 0.1)
+    telemetry.controller.requested_by_election("PUT", "api:6443", "200", 0.1)
     found = await samples(telemetry)
     assert (found["hpad_requests_per_reconcile_sum", ()], found["hpad_requests_per_reconcile_count", ()]) == (6, 4)
     client = (("code", "200"), ("host", "api:6443"), ("method", "PUT"))
@@ -58,10 +58,10 @@ async def test_the_buckets_are_the_originals() -> None:
 
 async def test_series_of_an_hpa_go_with_it() -> None:
     telemetry = Telemetry()
-    telemetry.desired(Key("shop", "web"), 7, 10, 0.0)
+    telemetry.controller.desired(Key("shop", "web"), 7, 10, 0.0)
     labels = (("hpa_name", "web"), ("namespace", "shop"))
     assert (await samples(telemetry))[f"{PREFIX}desired_replicas", labels] == 7
-    telemetry.forget(Key("shop", "web"))
+    telemetry.controller.forget(Key("shop", "web"))
     assert (f"{PREFIX}desired_replicas", labels) not in await samples(telemetry)
 
 
@@ -69,23 +69,23 @@ async def test_time_at_the_maximum_adds_up_and_goes_with_the_hpa() -> None:
     telemetry = Telemetry()
     labels = (("hpa_name", "web"), ("namespace", "shop"))
     for now, replicas in ((0, 5), (15, 10), (30, 10), (45, 4), (60, 4), (75, 10), (80, 10)):
-        telemetry.desired(Key("shop", "web"), replicas, 10, float(now))
+        telemetry.controller.desired(Key("shop", "web"), replicas, 10, float(now))
     assert (await samples(telemetry))["hpad_hpa_at_max_seconds_total", labels] == (45 - 15) + (80 - 75)
-    telemetry.forget(Key("shop", "web"))
+    telemetry.controller.forget(Key("shop", "web"))
     assert not [name for name, held in await samples(telemetry) if held == labels]
 
 
 async def test_what_happens_is_counted() -> None:
     telemetry = Telemetry()
-    telemetry.source("broker")
-    telemetry.reconciled("scale_up", "none", 0.004)
-    telemetry.computed("External", "scale_up", "none", 0.002)
-    telemetry.answered("broker", 0.1, "source")
-    telemetry.requested("GET", "api:6443", "200", 0.01)
-    telemetry.stale("pods", 3.5)
-    telemetry.late(0.2)
-    telemetry.bug()
-    telemetry.before_scrape(lambda: telemetry.hpas(12))
+    telemetry.sources.configured("broker")
+    telemetry.controller.reconciled("scale_up", "none", 0.004)
+    telemetry.controller.computed("External", "scale_up", "none", 0.002)
+    telemetry.sources.answered("broker", 0.1, "source")
+    telemetry.controller.requested("GET", "api:6443", "200", 0.01)
+    telemetry.process.cache_staleness("pods", 3.5)
+    telemetry.controller.late(0.2)
+    telemetry.process.bug()
+    telemetry.before_scrape(lambda: telemetry.controller.hpas(12))
     found = await samples(telemetry)
     outcome = (("action", "scale_up"), ("error", "none"))
     assert found[f"{PREFIX}reconciliations_total", outcome] == 1
@@ -104,7 +104,7 @@ async def test_what_happens_is_counted() -> None:
 
 async def test_sources_are_seen_as_they_count_themselves():
     telemetry = Telemetry()
-    telemetry.sources([Report(name="broker", adapter="rabbitmq", state="open", asked=7, hits=4, retries=2)])
+    telemetry.sources.report([Report(name="broker", adapter="rabbitmq", state="open", asked=7, hits=4, retries=2)])
     text = (await telemetry.exposition()).decode()
     assert 'hpad_source_state{source="broker",state="open"} 1.0' in text
     assert 'hpad_source_state{source="broker",state="ok"} 0.0' in text

@@ -111,11 +111,11 @@ class Identity:
         try:
             self._held = await aside(read)
         except ConfigError as error:
-            failing.struck(error=str(error))
+            failing.occurred(error=str(error))
         except Exception as error:  # noqa: BLE001  # what it says may hold a secret; caches must not end for it
-            failing.struck(error=f"bug: {type(error).__name__}")
+            failing.occurred(error=f"bug: {type(error).__name__}")
         else:
-            failing.over()
+            failing.ended()
             self._headers = _headers(self._held)
         self._stale = False
         self._renewed = True
