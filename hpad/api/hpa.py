@@ -113,7 +113,7 @@ class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscalerSpec(_Wire, frozen=True, dict=True):
-    """What is wanted. Its `__dict__` (never copied, compared or written) is where `model.intent` keeps what follows."""
+    """What is wanted. Its `__dict__` (never copied, compared or written) is where `model.spec` keeps what follows."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: int | None = None

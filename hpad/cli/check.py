@@ -12,7 +12,8 @@ from hpad.api import hpa as api
 from hpad.api.conversion import v1
 from hpad.api.fields import INVALID, FieldError, invalid, required
 from hpad.cli import inputs
-from hpad.engine import fallback_policy, spec
+from hpad.engine import fallback_policy
+from hpad.engine.spec import compiled_spec
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import found
@@ -204,7 +205,7 @@ def _annotation_errors(hpa: api.HorizontalPodAutoscaler) -> Iterator[FieldError]
     """What is wrong with the annotations that are the daemon's own; the API server takes any."""
     annotations = hpa.metadata.annotations or {}
     if any(name.startswith(fallback_policy.PREFIX) for name in annotations):
-        flaws = fallback_policy.flaws(annotations, [goal.name for goal in spec.of(hpa).goals])
+        flaws = fallback_policy.annotation_errors(annotations, [metric.name for metric in compiled_spec(hpa).metrics])
         for name, flaw in flaws.items():
             yield invalid(f"metadata.annotations[{name}]", annotations[name], flaw)
 

@@ -27,7 +27,7 @@ from hpad.api.metadata import Key
 from hpad.cli import question
 from hpad.clock import Clock
 from hpad.daemon import assembly
-from hpad.engine import spec as goal
+from hpad.engine.spec import compile_metric
 from hpad.kube import access, cluster, codec, errors, paths
 from hpad.kube.client import Client
 from hpad.manifests import folder
@@ -200,8 +200,8 @@ def questions(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]
     found: dict[tuple[str, str], tuple[Key, Query]] = {}
     for hpa in hpas:
         for spec in hpa.spec.metrics or ():
-            wanted = goal.compile_metric(spec, hpa.metadata.namespace)
-            if wanted.flaw is None and len(found) < _MOST:
+            wanted = compile_metric(spec, hpa.metadata.namespace)
+            if wanted.error is None and len(found) < _MOST:
                 query = wanted.query
                 if query.type not in ("External", "Object"):
                     query = msgspec.structs.replace(query, pods=_EVERY_POD)

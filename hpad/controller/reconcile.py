@@ -201,7 +201,7 @@ class Reconciler:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=owed.to)
             hpa = msgspec.structs.replace(hpa, status=owed.status)
         pods = self._pods(key.namespace, scale)
-        told = fallback_policy.terms_of(hpa, self._fallbacks)
+        told = fallback_policy.policies_of(hpa, self._fallbacks)
         unseen = recovery.rescaled_since(recalled, hpa.status)
         view = View(
             hpa=hpa,
@@ -212,11 +212,11 @@ class Reconciler:
             scale_error=None if failure is None else failure.message,
             stale=failure is not None and failure.stale,
             pods=pods,
-            rivals=self.overlap.others(key, scale, pods),
+            competing_hpas=self.overlap.others(key, scale, pods),
             set_by_other=self._set_by_other(hpa, recalled, scale),
             competitors=self._competing.of(hpa, writes_status=not self._in_memory),
-            terms=told.terms,
-            terms_flaw=told.flaw,
+            fallback_policies=told.policies,
+            fallback_error=told.error,
         )
         history = recovery.resumed(held, view, self._options.gap, unseen=unseen)
         if history is not held.history:
@@ -447,10 +447,10 @@ class Reconciler:
     def _report_zero(self, view: View) -> None:
         """Log once that an HPA asks for what the feature gate HPAScaleToZero does not allow."""
         key = view.hpa.metadata.key
-        if view.zero_is_off and key not in self._zero_reported:
+        if view.scale_to_zero_disabled and key not in self._zero_reported:
             what = "metrics never ask for less than 1 replica"
             self._log.warning(f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {what}", hpa=str(key))
-        (self._zero_reported.add if view.zero_is_off else self._zero_reported.discard)(key)
+        (self._zero_reported.add if view.scale_to_zero_disabled else self._zero_reported.discard)(key)
 
     def _count(self, view: View, settlement: settle.Settlement, asking: float, seconds: float) -> None:
         self._telemetry.controller.reconciled(settlement.action, settlement.error_label, seconds)

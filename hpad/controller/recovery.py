@@ -37,7 +37,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
 from hpad.clock import Moment
-from hpad.engine.history import History, Recommendation, Rescale, shifted
+from hpad.engine.history import History, PastRecommendation, Rescale, shifted
 from hpad.engine.view import View
 from hpad.store.memory import SKEW, Begun, Memory
 
@@ -110,11 +110,11 @@ def clamped(history: History, now: datetime) -> History:
         recommendations=tuple(_not_after(now, history.recommendations)),
         scale_ups=tuple(map(_doubted, history.scale_ups, repeat(now))),
         scale_downs=tuple(map(_doubted, history.scale_downs, repeat(now))),
-        heard=(),
+        last_samples=(),
     )
 
 
-def _not_after(now: datetime, past: Iterable[Recommendation]) -> Iterable[Recommendation]:
+def _not_after(now: datetime, past: Iterable[PastRecommendation]) -> Iterable[PastRecommendation]:
     return (msgspec.structs.replace(held, timestamp=min(held.timestamp, now)) for held in past)
 
 
@@ -139,7 +139,7 @@ def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
     """Whether reconciles are missing that would have said something about the time that counts."""
     if memory.at is None or not memory.history.recommendations or (memory.recalled and not memory.whole):
         return memory.recalled
-    behavior = view.intent.behavior
+    behavior = view.spec.behavior
     window = view.tunables.downscale_stabilization
     if behavior is not None and behavior.down.window is not None:
         window = behavior.down.window
@@ -149,7 +149,7 @@ def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
 
 def _bridged(history: History, now: datetime, current: int, expected: int | None) -> History:
     """With the current count as a recommendation, and with what changed unseen as an uncertain rescale."""
-    past = (*history.recommendations, Recommendation(now, current, uncertain=True))
+    past = (*history.recommendations, PastRecommendation(now, current, uncertain=True))
     history = msgspec.structs.replace(history, recommendations=past)
     if expected is None or current == expected:
         return history
@@ -161,13 +161,13 @@ def _bridged(history: History, now: datetime, current: int, expected: int | None
 
 def _suspecting(history: History, view: View, forgotten: bool) -> History:
     """With a rescale of unknown size, up as well as down; of unknown time, or of the status' where all is forgotten."""
-    behavior, at = view.intent.behavior, view.now
+    behavior, at = view.spec.behavior, view.now
     if behavior is None:
         return history
     if forgotten and view.hpa.status.last_scale_time is not None:
         at = min(at, view.hpa.status.last_scale_time)
     up = Rescale(at, view.replicas, uncertain=True)
-    down = Rescale(at, max(0, view.intent.max_replicas - view.replicas), uncertain=True)
+    down = Rescale(at, max(0, view.spec.max_replicas - view.replicas), uncertain=True)
     ups, downs = (*history.scale_ups, up), (*history.scale_downs, down)
     return msgspec.structs.replace(history, scale_ups=ups, scale_downs=downs)
 

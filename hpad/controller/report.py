@@ -29,7 +29,7 @@ def told(view: View, decision: decide.Decision, outcome: settle.Outcome | None, 
         sentence=settle.sentence(decision, outcome),
         error=(failed or decision.trouble or settlement.error) if settlement.error else None,
         withheld=decision.scale_to if outcome is not None and outcome.withheld is not None else None,
-        relieved=tuple(proposal.goal.label for proposal in decision.proposals if proposal.relief),
+        relieved=tuple(proposal.metric.label for proposal in decision.proposals if proposal.fallback),
     )
 
 
@@ -57,7 +57,7 @@ def say(log: Any, view: View, decision: decide.Decision, now: Last, before: Last
 def _say_fallbacks(
     log: Any, view: View, proposals: Sequence[Proposal], now: Sequence[str], before: Sequence[str]
 ) -> None:
-    key, found = str(view.hpa.metadata.key), {proposal.goal.label: proposal for proposal in proposals}
+    key, found = str(view.hpa.metadata.key), {proposal.metric.label: proposal for proposal in proposals}
     for label in now:
         if label not in before:
             begun = f"a fallback begins: {explain.failure(found[label])}"

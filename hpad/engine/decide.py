@@ -11,9 +11,9 @@ import msgspec
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import explain
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, examine
-from hpad.engine.fallback import qualify
+from hpad.engine.fallback import apply_fallback
 from hpad.engine.propose import Proposal, propose
-from hpad.engine.recommend import Recommended, recommend
+from hpad.engine.recommend import Recommendation, recommend
 from hpad.engine.restrain import Restrained, restrain
 from hpad.engine.view import View
 
@@ -39,7 +39,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     `scale_to` is the count to write, None where nothing is to be written; `desired` the count the target should have
     (its current one where nothing could be decided). `reason` is Kubernetes' own, part of the rescale event.
-    `proposals` are the evidence, one per metric of the spec; `recommended` and `restrained` are there once metrics
+    `proposals` are the evidence, one per metric of the spec; `recommendation` and `restrained` are there once metrics
     decided.
     """
 
@@ -50,7 +50,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     scale_to: int | None = None
     reason: str = ""
     proposals: tuple[Proposal, ...] = ()
-    recommended: Recommended | None = None
+    recommendation: Recommendation | None = None
     restrained: Restrained | None = None
 
     @property
@@ -58,7 +58,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         """Whether something kept the engine from deciding (a target set to zero is not that)."""
         if isinstance(self.verdict, Halt):
             return self.verdict.kind != DISABLED
-        return self.recommended is not None and self.recommended.leader is None
+        return self.recommendation is not None and self.recommendation.leader is None
 
     @property
     def trace(self) -> Trace:
@@ -66,10 +66,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         steps = [Step("examine", str(self.verdict))]
         for proposal in self.proposals:
             if proposal.usage is not None:
-                steps.append(Step("measure", f"{proposal.goal.label}: {proposal.usage}"))
+                steps.append(Step("measure", f"{proposal.metric.label}: {proposal.usage}"))
             steps.append(Step("propose", str(proposal)))
-        if self.recommended is not None:
-            steps.append(Step("recommend", str(self.recommended)))
+        if self.recommendation is not None:
+            steps.append(Step("recommend", str(self.recommendation)))
         if self.restrained is not None:
             steps.append(Step("restrain", str(self.restrained)))
         return (*steps, Step("decide", str(self)))
@@ -77,16 +77,16 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stages(self) -> tuple[explain.Stage, ...]:
         """Every stage that had its part in the count, in order; () where metrics did not decide."""
-        if self.recommended is None or self.restrained is None:
+        if self.recommendation is None or self.restrained is None:
             return ()
-        return explain.stages(self.proposals, self.recommended, self.restrained, self.current, self.desired)
+        return explain.stages(self.proposals, self.recommendation, self.restrained, self.current, self.desired)
 
     @property
     def trouble(self) -> str | None:
         """What is wrong, by its cause; None where all is well. Fallbacks in force hide no failure."""
         if isinstance(self.verdict, Halt):
             return None if self.verdict.kind == DISABLED else self.verdict.text
-        failing = [f"{proposal.goal.label}: {proposal.cause}" for proposal in self.proposals if proposal.error]
+        failing = [f"{proposal.metric.label}: {proposal.cause}" for proposal in self.proposals if proposal.error]
         return "; ".join(failing) or ("there is no metric" if self.undecided else None)
 
     def __str__(self) -> str:
@@ -95,9 +95,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         moved = f"scale {self.name} from {self.current} to {self.desired}"
         if isinstance(self.verdict, Clamp):
             return f"{moved}: {self.verdict}"
-        if self.recommended is None or self.restrained is None or self.recommended.leader is None:
-            return f"cannot decide: {self.recommended and explain.undecided(self.proposals, self.recommended)}"
-        why = explain.joined(self.stages) + explain.beside(self.proposals, self.recommended.leader)
+        if self.recommendation is None or self.restrained is None or self.recommendation.leader is None:
+            return f"cannot decide: {self.recommendation and explain.undecided(self.proposals, self.recommendation)}"
+        why = explain.joined(self.stages) + explain.beside(self.proposals, self.recommendation.leader)
         return f"keep {self.current}: {why}" if self.scale_to is None else f"{moved}: {why}"
 
 
@@ -125,24 +125,24 @@ def queries(view: View) -> tuple[Query | AdapterError, ...]:
 
 
 def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterError]) -> Decision:
-    if len(answers) != len(verdict.goals):
-        raise ValueError(f"{len(verdict.goals)} metrics take as many answers, not {len(answers)}")
+    if len(answers) != len(verdict.metrics):
+        raise ValueError(f"{len(verdict.metrics)} metrics take as many answers, not {len(answers)}")
     name, current = view.hpa.metadata.name, view.replicas
-    proposals = tuple(propose(view, goal, answer) for goal, answer in zip(verdict.goals, answers, strict=True))
-    if view.terms:
-        proposals = qualify(view, proposals)
-    recommended = recommend(proposals, current)
-    if recommended.leader is None:
+    proposals = tuple(propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True))
+    if view.fallback_policies:
+        proposals = apply_fallback(view, proposals)
+    recommendation = recommend(proposals, current)
+    if recommendation.leader is None:
         return Decision(
             name=name,
             verdict=verdict,
             current=current,
             desired=current,
             proposals=proposals,
-            recommended=recommended,
+            recommendation=recommendation,
         )
-    restrained = restrain(view, recommended)
-    desired, reason = restrained.replicas, _reason(recommended.leader, restrained.wanted, current)
+    restrained = restrain(view, recommendation)
+    desired, reason = restrained.replicas, _reason(recommendation.leader, restrained.wanted, current)
     low = view.min_replicas
     if current == 0 and desired < low:
         desired, reason = low, reason or _BELOW_MINIMUM
@@ -154,14 +154,14 @@ def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterEr
         scale_to=desired if desired != current else None,
         reason=reason,
         proposals=proposals,
-        recommended=recommended,
+        recommendation=recommendation,
         restrained=restrained,
     )
 
 
 def _reason(leader: Proposal, wanted: int, current: int) -> str:
-    if leader.relief and wanted != current:
-        return f"{leader.goal.description} {leader.relief}"
+    if leader.fallback and wanted != current:
+        return f"{leader.metric.description} {leader.fallback}"
     if wanted > current:
-        return f"{leader.goal.description} above target"
+        return f"{leader.metric.description} above target"
     return "All metrics below target" if wanted < current else ""

@@ -7,7 +7,7 @@ import msgspec
 from hpad.api import selector
 from hpad.api.sample import AdapterError, Query
 from hpad.api.selector import Selector, SelectorError
-from hpad.engine.spec import Goal, Intent
+from hpad.engine.spec import CompiledMetric, CompiledSpec
 from hpad.engine.view import View
 
 UNREACHABLE: Final = "unreachable"
@@ -52,21 +52,21 @@ class Clamp(msgspec.Struct, frozen=True):
 class Proceed(msgspec.Struct, frozen=True):
     """The metrics decide."""
 
-    goals: tuple[Goal, ...]
+    metrics: tuple[CompiledMetric, ...]
     pods: Selector
 
     @property
     def queries(self) -> tuple[Query | AdapterError, ...]:
         """What to ask, one entry per metric of the spec and in its order; an error where there is nothing to ask."""
         return tuple(
-            msgspec.structs.replace(goal.query, pods=self.pods if goal.of_pods else None)
-            if goal.flaw is None
-            else AdapterError(goal.flaw, blame="spec")
-            for goal in self.goals
+            msgspec.structs.replace(metric.query, pods=self.pods if metric.of_pods else None)
+            if metric.error is None
+            else AdapterError(metric.error, blame="spec")
+            for metric in self.metrics
         )
 
     def __str__(self) -> str:
-        return f"{len(self.goals)} metrics to measure over the pods of {self.pods}"
+        return f"{len(self.metrics)} metrics to measure over the pods of {self.pods}"
 
 
 Verdict = Proceed | Clamp | Halt
@@ -74,38 +74,38 @@ Verdict = Proceed | Clamp | Halt
 
 def examine(view: View) -> Verdict:
     """Decide whether metrics are needed at all; the order of the checks is that of the HPA controller."""
-    intent, scale = view.intent, view.scale
-    if intent.version_flaw is not None:
-        return _unreachable(intent.version_flaw, spec_error=True)
+    spec, scale = view.spec, view.scale
+    if spec.version_error is not None:
+        return _unreachable(spec.version_error, spec_error=True)
     if scale is None or view.scale_error is not None:
         text = view.scale_error or "the target's scale is unknown"
         return _stale(text) if view.stale else _unreachable(text, spec_error=False)
     current = scale.spec.replicas
     if current == 0:
-        if not (view.woken_from_zero and (intent.min_replicas != 0 or intent.wakes)):
-            return _DISABLED_FOR_GOOD if view.zero_is_off else _DISABLED
-    elif current > intent.max_replicas:
-        return Clamp(intent.max_replicas, "Current number of replicas above Spec.MaxReplicas")
-    elif current < intent.min_replicas:
-        return Clamp(intent.min_replicas, "Current number of replicas below Spec.MinReplicas")
-    return _observe(view, intent, scale.status.selector)
+        if not (view.scaled_to_zero and (spec.min_replicas != 0 or spec.has_object_or_external)):
+            return _DISABLED_FOR_GOOD if view.scale_to_zero_disabled else _DISABLED
+    elif current > spec.max_replicas:
+        return Clamp(spec.max_replicas, "Current number of replicas above Spec.MaxReplicas")
+    elif current < spec.min_replicas:
+        return Clamp(spec.min_replicas, "Current number of replicas below Spec.MinReplicas")
+    return _observe(view, spec, scale.status.selector)
 
 
-def _observe(view: View, intent: Intent, text: str) -> Proceed | Halt:
+def _observe(view: View, spec: CompiledSpec, text: str) -> Proceed | Halt:
     """Tell the target's pods, or why they can't be told."""
     if not text:
         return _NO_SELECTOR
     try:
         pods = selector.parse(text)
     except SelectorError as error:
-        flaw = f"couldn't convert selector into a corresponding internal selector object: {error}"
-        return _unobservable("InvalidSelector", flaw)
-    if view.rivals:
-        namespace, name = intent.key
-        names = " ".join(sorted(f"{namespace}/{rival}" for rival in {name, *view.rivals}))
-        flaw = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
-        return _unobservable("AmbiguousSelector", flaw)
-    return Proceed(intent.goals, pods)
+        text = f"couldn't convert selector into a corresponding internal selector object: {error}"
+        return _unobservable("InvalidSelector", text)
+    if view.competing_hpas:
+        namespace, name = spec.key
+        names = " ".join(sorted(f"{namespace}/{rival}" for rival in {name, *view.competing_hpas}))
+        message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
+        return _unobservable("AmbiguousSelector", message)
+    return Proceed(spec.metrics, pods)
 
 
 def _unreachable(text: str, *, spec_error: bool) -> Halt:

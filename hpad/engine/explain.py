@@ -9,7 +9,7 @@ import msgspec
 
 from hpad.api import amounts
 from hpad.engine.propose import Proposal
-from hpad.engine.recommend import Recommended
+from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import Restrained
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION
 
@@ -31,19 +31,19 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 def stages(
-    proposals: Sequence[Proposal], recommended: Recommended, restrained: Restrained, current: int, desired: int
+    proposals: Sequence[Proposal], recommendation: Recommendation, restrained: Restrained, current: int, desired: int
 ) -> tuple[Stage, ...]:
     """The leading metric's proposal, and every later stage that changed the count, in order.
 
     There is a leader; the last count is `desired`.
     """
-    leader = recommended.leader
+    leader = recommendation.leader
     if leader is None:
         return ()
     found = [_first(proposals, leader, current)]
     if leader.measured is not None:
         found.append(Stage(ACTIVATION, leader.replicas, _activation(leader)))
-    if recommended.replicas < 0:
+    if recommendation.replicas < 0:
         found.append(Stage(NEGATIVE, 0, "less than 0 counts as 0"))
     if restrained.held is not None:
         found.append(Stage(STABILIZATION, restrained.stabilized, restrained.stabilization))
@@ -71,34 +71,36 @@ def beside(proposals: Sequence[Proposal], leader: Proposal | None) -> str:
         if proposal.error is not None:
             told.append(failure(proposal))
         elif proposal.measured is not None:
-            told.append(f"{proposal.goal.label} wants {_activation(proposal)}")
+            told.append(f"{proposal.metric.label} wants {_activation(proposal)}")
     return "".join(f"; {each}" for each in told)
 
 
-def undecided(proposals: Sequence[Proposal], recommended: Recommended) -> str:
+def undecided(proposals: Sequence[Proposal], recommendation: Recommendation) -> str:
     """Why nothing moves: the metrics that fail and their causes, and what the others want in vain."""
     failing = [proposal for proposal in proposals if proposal.error is not None]
     if not failing:
-        return recommended.error or "no metric can be read"
+        return recommendation.error or "no metric can be read"
     others = [f"{proposal}, but nothing shrinks meanwhile" for proposal in proposals if proposal.error is None]
     return "; ".join([*map(failure, failing), *others])
 
 
 def failure(proposal: Proposal) -> str:
     """A metric that failed, the cause, and what stands in for it."""
-    label = proposal.goal.label
-    return f"{label} {proposal.relief} ({proposal.cause})" if proposal.relief else f"{label} fails: {proposal.cause}"
+    label = proposal.metric.label
+    return (
+        f"{label} {proposal.fallback} ({proposal.cause})" if proposal.fallback else f"{label} fails: {proposal.cause}"
+    )
 
 
 def _first(proposals: Sequence[Proposal], leader: Proposal, current: int) -> Stage:
-    if leader.relief:
+    if leader.fallback:
         return Stage(FALLBACK, leader.replicas, failure(leader))
     count = leader.replicas if leader.measured is None else leader.measured
     return Stage(METRIC, count, _measured(proposals, leader, count, current))
 
 
 def _measured(proposals: Sequence[Proposal], leader: Proposal, count: int, current: int) -> str:
-    label, where = leader.goal.label, _standing(leader)
+    label, where = leader.metric.label, _standing(leader)
     reading = f"({leader.reading}{_caution(leader)})"
     if len(proposals) > 1 and all(_shrinks(proposal, current) for proposal in proposals):
         return f"all metrics below target, {label} the closest {reading}"
@@ -130,11 +132,11 @@ def _standing(proposal: Proposal) -> str:
 
 def _caution(proposal: Proposal) -> str:
     """The reading once the pods that say nothing are counted in, "" where that makes no difference."""
-    usage, goal = proposal.usage, proposal.goal
+    usage, metric = proposal.usage, proposal.metric
     if usage is None or usage.cautious is None or usage.cautious == usage.ratio:
         return ""
-    counted = Fraction(usage.cautious) * goal.amount
-    near = f"{round(counted)}%" if goal.kind == UTILIZATION else amounts.rounded(counted, goal.amount, goal.unit)
+    counted = Fraction(usage.cautious) * metric.amount
+    near = f"{round(counted)}%" if metric.kind == UTILIZATION else amounts.rounded(counted, metric.amount, metric.unit)
     grows = usage.ratio > 1.0
     silent = [(usage.missing, "without a value"), (usage.unready if grows else 0, "not ready")]
     named = [f"{count} pod{'' if count == 1 else 's'} {what}" for count, what in silent if count]
@@ -166,13 +168,13 @@ def _tolerated(proposal: Proposal, count: int, current: int) -> str:
 
 def _needed(proposal: Proposal, ratio: float, current: int) -> tuple[str, float] | None:
     """How the count before rounding comes about, and that count; None where it is no number."""
-    usage, goal = proposal.usage, proposal.goal
+    usage, metric = proposal.usage, proposal.metric
     if usage is None or not math.isfinite(ratio):
         return None
-    if not goal.of_pods and goal.kind == AVERAGE_VALUE and usage.total is not None:
-        needed = usage.total / goal.amount
-        return f"{amounts.rounded(usage.total, 0, goal.unit)} / {proposal.wanted} is {_number(needed)}", needed
-    if not goal.of_pods and current == 0:
+    if not metric.of_pods and metric.kind == AVERAGE_VALUE and usage.total is not None:
+        needed = usage.total / metric.amount
+        return f"{amounts.rounded(usage.total, 0, metric.unit)} / {proposal.wanted} is {_number(needed)}", needed
+    if not metric.of_pods and current == 0:
         return f"{_number(ratio)} times the target", ratio
     needed = ratio * (usage.pods or 0)
     pods = "pod" if usage.pods == 1 else "pods"
@@ -195,6 +197,6 @@ def _number(number: float) -> str:
 
 
 def _activation(proposal: Proposal) -> str:
-    threshold = amounts.exact(proposal.threshold, proposal.goal.unit)
+    threshold = amounts.exact(proposal.threshold, proposal.metric.unit)
     where = "above" if proposal.replicas else "not above"
     return f"{proposal.replicas}, being {where} its activation threshold {threshold}"

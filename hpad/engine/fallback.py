@@ -12,31 +12,35 @@ import msgspec
 from hpad.api import duration
 from hpad.api.sample import EXTERNAL, OBJECT
 from hpad.engine.fallback_policy import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
-from hpad.engine.history import NEVER_HEARD, Heard
+from hpad.engine.history import NO_SAMPLE, LastSample
 from hpad.engine.propose import Proposal
 from hpad.engine.view import View
 
 
-def qualify(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
-    """The proposals after the HPA's terms; `view.terms[i]` belongs to `proposals[i]`."""
+def apply_fallback(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
+    """The proposals after the HPA's terms; `view.fallback_policies[i]` belongs to `proposals[i]`."""
     return tuple(_relieved(view, proposal, index) for index, proposal in enumerate(proposals))
 
 
-def heard(view: View, proposals: Sequence[Proposal]) -> tuple[Heard, ...]:
+def last_samples(view: View, proposals: Sequence[Proposal]) -> tuple[LastSample, ...]:
     """What is to be remembered of each metric: since when it fails, and what it wanted last."""
     return tuple(_heard(view, proposal) for proposal in proposals)
 
 
 def _relieved(view: View, proposal: Proposal, index: int) -> Proposal:
-    terms = view.terms[index]
+    fallback_policies = view.fallback_policies[index]
     if proposal.error is None:
-        return proposal if terms.activation is None else _activated(view, proposal, terms.activation)
-    if terms.fallback is None or not proposal.unread:
+        return (
+            proposal
+            if fallback_policies.activation is None
+            else _activated(view, proposal, fallback_policies.activation)
+        )
+    if fallback_policies.fallback is None or not proposal.no_sample:
         return proposal
-    return _stood_in(proposal, terms.fallback, view.history.of(proposal.goal.label), view.now)
+    return _stood_in(proposal, fallback_policies.fallback, view.history.of(proposal.metric.label), view.now)
 
 
-def _stood_in(proposal: Proposal, fallback: Fallback, known: Heard, now: datetime) -> Proposal:
+def _stood_in(proposal: Proposal, fallback: Fallback, known: LastSample, now: datetime) -> Proposal:
     failing = now - (known.failing_since or now)
     after = fallback.after
     if after is None:
@@ -47,21 +51,21 @@ def _stood_in(proposal: Proposal, fallback: Fallback, known: Heard, now: datetim
     if fallback.kind == REPLICAS:
         return _with(proposal, fallback.replicas, f"falls back to {_count(fallback.replicas)}, {since}")
     if fallback.kind == IGNORE:
-        return msgspec.structs.replace(proposal, relief=f"is ignored, {since}", ignored=True)
+        return msgspec.structs.replace(proposal, fallback=f"is ignored, {since}", ignored=True)
     if fallback.kind == LAST_GOOD and known.good_at is not None and now - known.good_at <= fallback.age:
         age = _written(now - known.good_at)
         return _with(proposal, known.replicas, f"falls back to {_count(known.replicas)}, as wanted {age} ago")
     return proposal
 
 
-def _with(proposal: Proposal, replicas: int, relief: str) -> Proposal:
-    return msgspec.structs.replace(proposal, replicas=replicas, relief=relief)
+def _with(proposal: Proposal, replicas: int, fallback: str) -> Proposal:
+    return msgspec.structs.replace(proposal, replicas=replicas, fallback=fallback)
 
 
 def _activated(view: View, proposal: Proposal, threshold: int) -> Proposal:
     """Where the target may go to zero: nothing up to the threshold, at least one replica above it."""
-    usage, goal = proposal.usage, proposal.goal
-    if view.intent.min_replicas != 0 or usage is None or goal.type not in (OBJECT, EXTERNAL):
+    usage, metric = proposal.usage, proposal.metric
+    if view.spec.min_replicas != 0 or usage is None or metric.type not in (OBJECT, EXTERNAL):
         return proposal
     value = usage.value if usage.total is None else usage.total
     if value is None:
@@ -73,14 +77,14 @@ def _activated(view: View, proposal: Proposal, threshold: int) -> Proposal:
     return msgspec.structs.replace(proposal, replicas=replicas, measured=proposal.replicas, threshold=threshold)
 
 
-def _heard(view: View, proposal: Proposal) -> Heard:
-    label = proposal.goal.label
+def _heard(view: View, proposal: Proposal) -> LastSample:
+    label = proposal.metric.label
     if proposal.error is None:
-        return Heard(label, good_at=view.now, replicas=proposal.replicas)
+        return LastSample(label, good_at=view.now, replicas=proposal.replicas)
     known = view.history.of(label)
     since = known.failing_since or view.now
-    if known is NEVER_HEARD:
-        return Heard(label, failing_since=since)
+    if known is NO_SAMPLE:
+        return LastSample(label, failing_since=since)
     return msgspec.structs.replace(known, failing_since=since)
 
 

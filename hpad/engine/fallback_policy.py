@@ -36,7 +36,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.sample import Query
 from hpad.api.text import shown
-from hpad.engine import spec
+from hpad.engine.spec import compiled_spec
 
 T = TypeVar("T")
 
@@ -70,43 +70,43 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}{value}" + ("" if self.after is None else f" after {duration.write(self.after)}")
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class FallbackPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Those of one metric. `activation` is in milli-units."""
 
     fallback: Fallback | None = None
     activation: int | None = None
 
 
-class Read(NamedTuple):
+class FallbackPolicies(NamedTuple):
     """The terms of each metric, in order (empty: none at all), and what is wrong with the annotations, if anything."""
 
-    terms: tuple[Terms, ...]
-    flaw: str | None
+    policies: tuple[FallbackPolicy, ...]
+    error: str | None
 
 
-NOTHING: Final = Read((), None)
+NO_POLICIES: Final = FallbackPolicies((), None)
 
 
-def of(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> Read:
+def from_annotations(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> FallbackPolicies:
     """What the annotations say about the metrics of those names. Never raises: a wrong annotation says nothing."""
     if not annotations:
-        return NOTHING
+        return NO_POLICIES
     fallback, activation = annotations.get(FALLBACK), annotations.get(ACTIVATION)
     if fallback is None and activation is None:
-        return NOTHING
+        return NO_POLICIES
     return _read(fallback, annotations.get(FAILURE_DURATION), activation, tuple(metrics))
 
 
-def flaws(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> dict[str, str]:
+def annotation_errors(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> dict[str, str]:
     """What is wrong with the annotations under `hpad.io/`, by annotation, and what would be right; also of those that
-    `of` never looks at, since there is no such annotation, or none that it could go with.
+    `from_annotations` never looks at, since there is no such annotation, or none that it could go with.
     """
     own = {name: text for name, text in (annotations or {}).items() if name.startswith(PREFIX)}
     if not own:
         return {}
     found = {name: _unknown(name) for name in own if name not in ANNOTATIONS}
-    judged = _judged(own.get(FALLBACK), own.get(FAILURE_DURATION), own.get(ACTIVATION), tuple(metrics))
-    return found | dict(judged.flaws)
+    judged = _parsed(own.get(FALLBACK), own.get(FAILURE_DURATION), own.get(ACTIVATION), tuple(metrics))
+    return found | dict(judged.errors)
 
 
 def parse(text: str) -> Fallback:
@@ -123,20 +123,24 @@ def parse(text: str) -> Fallback:
     return Fallback(kind=kind, age=age, after=held)
 
 
-class _Judged(NamedTuple):
+class _Parsed(NamedTuple):
     """The terms of each metric, and the flaw of each annotation that has one."""
 
-    terms: tuple[Terms, ...]
-    flaws: tuple[tuple[str, str], ...]
+    policies: tuple[FallbackPolicy, ...]
+    errors: tuple[tuple[str, str], ...]
 
 
 @functools.lru_cache(4096)
-def _read(fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]) -> Read:
-    judged = _judged(fallback, failure, activation, metrics)
-    return Read(judged.terms, "; ".join(f"annotation {name}: {flaw}" for name, flaw in judged.flaws) or None)
+def _read(
+    fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]
+) -> FallbackPolicies:
+    judged = _parsed(fallback, failure, activation, metrics)
+    return FallbackPolicies(
+        judged.policies, "; ".join(f"annotation {name}: {error}" for name, error in judged.errors) or None
+    )
 
 
-def _judged(fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]) -> _Judged:
+def _parsed(fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]) -> _Parsed:
     found: list[tuple[str, str]] = []
 
     def said(name: str, text: str | None, one: Callable[[str], T]) -> dict[str, T]:
@@ -148,11 +152,11 @@ def _judged(fallback: str | None, failure: str | None, activation: str | None, m
 
     after = said(FAILURE_DURATION, failure, lambda text: timedelta(seconds=_count(text, 0, 10**9)))
     fallbacks, thresholds = said(FALLBACK, fallback, parse), said(ACTIVATION, activation, _threshold)
-    terms = tuple(
-        Terms(fallback=_timed(fallbacks.get(name), after.get(name)), activation=thresholds.get(name))
+    policies = tuple(
+        FallbackPolicy(fallback=_timed(fallbacks.get(name), after.get(name)), activation=thresholds.get(name))
         for name in metrics
     )
-    return _Judged(terms if fallbacks or thresholds else (), tuple(found))
+    return _Parsed(policies if fallbacks or thresholds else (), tuple(found))
 
 
 def _unknown(name: str) -> str:
@@ -205,20 +209,20 @@ Fallbacks = Callable[[Query], Fallback | None]
 """What the configuration says of the source of a query."""
 
 
-def terms_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> Read:
+def policies_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> FallbackPolicies:
     """The terms of each metric of the HPA, in order; none at all where neither it nor a source has any."""
     if fallbacks is None and not hpa.metadata.annotations:
-        return NOTHING
-    goals = spec.of(hpa).goals
-    own = of(hpa.metadata.annotations, [goal.name for goal in goals])
+        return NO_POLICIES
+    metrics = compiled_spec(hpa).metrics
+    own = from_annotations(hpa.metadata.annotations, [metric.name for metric in metrics])
     if fallbacks is None:
         return own
-    offered = [None if goal.flaw is not None else fallbacks(goal.query) for goal in goals]
+    offered = [None if metric.error is not None else fallbacks(metric.query) for metric in metrics]
     if not any(offered):
         return own
-    held = own.terms or (Terms(),) * len(goals)
+    held = own.policies or (FallbackPolicy(),) * len(metrics)
     merged = tuple(
         each if each.fallback is not None else msgspec.structs.replace(each, fallback=fallback)
         for each, fallback in zip(held, offered, strict=True)
     )
-    return Read(merged, own.flaw)
+    return FallbackPolicies(merged, own.error)

@@ -8,7 +8,7 @@ import msgspec
 from hpad.api.metadata import Moment
 
 
-class Recommendation(msgspec.Struct, frozen=True, gc=False):
+class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
     """A replica count that was wanted before stabilization, and when.
 
     `uncertain` marks one that may hide others, which were lost: it stands for whatever count the target has.
@@ -18,9 +18,9 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
     replicas: int
     uncertain: bool = False
 
-    def standing_for(self, current: int) -> "Recommendation":
+    def standing_for(self, current: int) -> "PastRecommendation":
         """What it says of a target with so many replicas."""
-        return Recommendation(self.timestamp, current) if self.uncertain else self
+        return PastRecommendation(self.timestamp, current) if self.uncertain else self
 
 
 class Rescale(msgspec.Struct, frozen=True, gc=False):
@@ -37,10 +37,10 @@ class Rescale(msgspec.Struct, frozen=True, gc=False):
     uncertain: bool = False
 
 
-Dated = TypeVar("Dated", Recommendation, Rescale)
+Dated = TypeVar("Dated", PastRecommendation, Rescale)
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class LastSample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one metric last said: when and how many replicas it wanted, and since when it fails (None: it does not).
 
     `metric` is the label of its goal.
@@ -52,7 +52,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     replicas: int = 0
 
 
-NEVER_HEARD = Heard("")
+NO_SAMPLE = LastSample("")
 
 
 def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
@@ -63,17 +63,17 @@ def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
 class History(msgspec.Struct, frozen=True):
     """Recommendations feed the stabilization windows, rescales the rate policies. Empty for a new HPA.
 
-    `heard` is kept for HPAs with terms of their own about metrics that fail (see `hpad.engine.fallback_policy`).
+    `last_samples` is kept for HPAs with terms of their own about metrics that fail (see `hpad.engine.fallback_policy`).
     """
 
-    recommendations: tuple[Recommendation, ...] = ()
+    recommendations: tuple[PastRecommendation, ...] = ()
     scale_ups: tuple[Rescale, ...] = ()
     scale_downs: tuple[Rescale, ...] = ()
-    heard: tuple[Heard, ...] = ()
+    last_samples: tuple[LastSample, ...] = ()
 
-    def of(self, metric: str) -> Heard:
+    def of(self, metric: str) -> LastSample:
         """What was heard of the metric of that label, NEVER_HEARD if nothing was."""
-        return next((known for known in self.heard if known.metric == metric), NEVER_HEARD)
+        return next((known for known in self.last_samples if known.metric == metric), NO_SAMPLE)
 
     def shifted(self, by: timedelta) -> "History":
         """The same history, so much later."""
@@ -87,7 +87,7 @@ class History(msgspec.Struct, frozen=True):
                     failing_since=None if held.failing_since is None else held.failing_since + by,
                     good_at=None if held.good_at is None else held.good_at + by,
                 )
-                for held in self.heard
+                for held in self.last_samples
             ),
         )
 

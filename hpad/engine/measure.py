@@ -12,21 +12,25 @@ from hpad.api.pod import Pod
 from hpad.api.quantity import MAX_INT64, ceil_int64, quotient
 from hpad.api.sample import EXTERNAL, ExternalSample, ObjectSample, PodSample, Sample
 from hpad.engine.pods import Unmeasurable, Usage, per_pod
-from hpad.engine.spec import AVERAGE_VALUE, Goal
+from hpad.engine.spec import AVERAGE_VALUE, CompiledMetric
 from hpad.engine.view import Gates, Tunables
 
 
 def total(
-    goal: Goal, sample: ObjectSample | ExternalSample, pods: Sequence[Pod], status_replicas: int, gates: Gates
+    metric: CompiledMetric,
+    sample: ObjectSample | ExternalSample,
+    pods: Sequence[Pod],
+    status_replicas: int,
+    gates: Gates,
 ) -> Usage:
     """Usage of a whole, shared by the replicas that the target reports (AverageValue) or held to the goal (Value)."""
-    average = goal.kind == AVERAGE_VALUE
+    average = metric.kind == AVERAGE_VALUE
     used = min(MAX_INT64, sample.value) if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
     if not average:
         ready = sum(1 for pod in pods if pod.phase == "Running" and pod.ready == "True") if pods else None
-        return Usage(ratio=quotient(float(used), float(goal.amount)), value=used, pods=ready)
+        return Usage(ratio=quotient(float(used), float(metric.amount)), value=used, pods=ready)
     return Usage(
-        ratio=quotient(float(used), float(goal.amount) * float(status_replicas)),
+        ratio=quotient(float(used), float(metric.amount) * float(status_replicas)),
         value=_share(sample, used, status_replicas, gates),
         pods=status_replicas,
         total=used,
@@ -62,19 +66,19 @@ __all__ = ["Unmeasurable", "Usage", "measure"]
 
 
 def measure(
-    goal: Goal, sample: Sample, pods: Sequence[Pod], status_replicas: int, now: datetime, tunables: Tunables
+    metric: CompiledMetric, sample: Sample, pods: Sequence[Pod], status_replicas: int, now: datetime, tunables: Tunables
 ) -> Usage:
     """Usage against the goal; raises Unmeasurable where the sample says nothing about it."""
-    if goal.of_pods:
+    if metric.of_pods:
         if not isinstance(sample, PodSample):
-            raise _misfit(goal, sample, PodSample)
-        return per_pod(goal, sample, pods, now, tunables)
-    wanted = ExternalSample if goal.type == EXTERNAL else ObjectSample
+            raise _misfit(metric, sample, PodSample)
+        return per_pod(metric, sample, pods, now, tunables)
+    wanted = ExternalSample if metric.type == EXTERNAL else ObjectSample
     if isinstance(sample, PodSample) or not isinstance(sample, wanted):
-        raise _misfit(goal, sample, wanted)
-    return total(goal, sample, pods, status_replicas, tunables.gates)
+        raise _misfit(metric, sample, wanted)
+    return total(metric, sample, pods, status_replicas, tunables.gates)
 
 
-def _misfit(goal: Goal, sample: Sample, wanted: type) -> Unmeasurable:
+def _misfit(metric: CompiledMetric, sample: Sample, wanted: type) -> Unmeasurable:
     got = type(sample).__name__
-    return Unmeasurable(f"the metric source answered a {goal.type} metric with {got}; it takes {wanted.__name__}")
+    return Unmeasurable(f"the metric source answered a {metric.type} metric with {got}; it takes {wanted.__name__}")

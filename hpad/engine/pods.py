@@ -16,7 +16,7 @@ import msgspec
 from hpad.api.pod import Pod
 from hpad.api.quantity import MAX_INT64, int32, int64, quotient, truncated
 from hpad.api.sample import PodSample, PodValue
-from hpad.engine.spec import UTILIZATION, Goal
+from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.view import Tunables
 
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -86,7 +86,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """How much is used, against a goal.
 
     `value` is the reading in milli-units (the average of a pod, or the whole for a Value goal; None where there is
-    none), `percent` the reading of a Utilization goal. `ratio` is used / wanted, over `pods` pods. Where unready or
+    none), `percent` the reading of a Utilization metric. `ratio` is used / wanted, over `pods` pods. Where unready or
     missing pods had to be counted in with a cautious guess, `cautious` is the ratio with them, over `pods` pods.
 
     `per_replica` readings are a total shared by the replicas the target reports; `total` is that sum in milli-units.
@@ -150,20 +150,20 @@ def _missing(resource: str, container: str, pod: Pod) -> Unmeasurable:
     return Unmeasurable(f"missing request for {resource} in container {container} of Pod {pod.name}")
 
 
-def per_pod(goal: Goal, sample: PodSample, pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
+def per_pod(metric: CompiledMetric, sample: PodSample, pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
     """Usage of the pods that count; raises Unmeasurable where none does."""
     if not pods:
         raise Unmeasurable("no pods returned by selector while calculating replica count")
     values = sample.values
-    if not goal.query.container or not tunables.gates.HPAMissingContainerIgnored:
-        return _over(goal, values, pods, now, tunables)
-    having, lacking = _by_container(pods, goal.query.container)
+    if not metric.query.container or not tunables.gates.HPAMissingContainerIgnored:
+        return _over(metric, values, pods, now, tunables)
+    having, lacking = _by_container(pods, metric.query.container)
     if not having:
-        return _over(goal, values, pods, now, tunables)
+        return _over(metric, values, pods, now, tunables)
     left_out = {pod.name for pod in lacking}
     known = {name: value for name, value in values.items() if name not in left_out}
-    usage = _over(goal, known, having, now, tunables)
-    return _beside(usage, len(group(lacking, {}, goal.is_cpu, now, tunables).missing))
+    usage = _over(metric, known, having, now, tunables)
+    return _beside(usage, len(group(lacking, {}, metric.is_cpu, now, tunables).missing))
 
 
 def _by_container(pods: Sequence[Pod], container: str) -> tuple[list[Pod], list[Pod]]:
@@ -187,18 +187,20 @@ def _beside(usage: Usage, others: int) -> Usage:
     return msgspec.structs.replace(usage, cautious=cautious, pods=pods + others, missing=usage.missing + others)
 
 
-def _over(goal: Goal, values: Mapping[str, PodValue], pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
+def _over(
+    metric: CompiledMetric, values: Mapping[str, PodValue], pods: Sequence[Pod], now: datetime, tunables: Tunables
+) -> Usage:
     """Usage of these pods; raises Unmeasurable where none of them counts."""
-    groups = group(pods, values, goal.is_cpu, now, tunables)
+    groups = group(pods, values, metric.is_cpu, now, tunables)
     if not groups.counted:
         raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
-    if goal.kind == UTILIZATION:
-        return _utilization(goal, groups, requests(pods, goal.name, goal.query.container))
-    return _average(goal, groups)
+    if metric.kind == UTILIZATION:
+        return _utilization(metric, groups, requests(pods, metric.name, metric.query.container))
+    return _average(metric, groups)
 
 
-def _utilization(goal: Goal, groups: Groups, asked: Mapping[str, int]) -> Usage:
-    wanted, counted = goal.amount, groups.counted
+def _utilization(metric: CompiledMetric, groups: Groups, asked: Mapping[str, int]) -> Usage:
+    wanted, counted = metric.amount, groups.counted
     percent, value = _percent(counted, asked)
     ratio = quotient(percent, wanted)
     share = max(100, wanted)
@@ -223,8 +225,8 @@ def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int,
     return int32(truncated(int64(used * 100), requested)), truncated(used, known)
 
 
-def _average(goal: Goal, groups: Groups) -> Usage:
-    wanted, counted = goal.amount, groups.counted
+def _average(metric: CompiledMetric, groups: Groups) -> Usage:
+    wanted, counted = metric.amount, groups.counted
     value = _mean(counted)
     ratio = quotient(value, wanted)
     cautious = _guessed(groups, ratio, dict.fromkeys(groups.missing, wanted) if ratio < 1.0 else {})

@@ -7,7 +7,7 @@ import msgspec
 from hpad.engine.propose import Proposal
 
 
-class Recommended(msgspec.Struct, frozen=True, kw_only=True):
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """The largest proposal, and the first metric that failed; `invalid` counts those for which nothing stands in.
 
     Without a `leader` nothing may move: all metrics failed, or some did and the others would shrink.
@@ -23,20 +23,20 @@ class Recommended(msgspec.Struct, frozen=True, kw_only=True):
         if self.leader is None:
             return f"nothing: {self.error}"
         some = f" ({self.invalid} invalid)" if self.invalid else ""
-        return f"{self.replicas} for {self.leader.goal.label}{some}"
+        return f"{self.replicas} for {self.leader.metric.label}{some}"
 
 
-def recommend(proposals: Sequence[Proposal], current: int) -> Recommended:
+def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:
     """Take the largest proposal; while any metric is invalid the target may grow, never shrink."""
     leader, replicas, invalid = None, 0, 0
     failed: Proposal | None = None
     relieved: Proposal | None = None
     for proposal in proposals:
-        if proposal.error is not None and not proposal.relief:
+        if proposal.error is not None and not proposal.fallback:
             invalid += 1
             failed = failed or proposal
             continue
-        if proposal.relief:
+        if proposal.fallback:
             relieved = relieved or proposal
             if proposal.ignored:
                 continue
@@ -47,17 +47,19 @@ def recommend(proposals: Sequence[Proposal], current: int) -> Recommended:
     if failed is not None:
         error = f"invalid metrics ({invalid} invalid out of {len(proposals)}), first error is: {failed.failure}"
         if leader is None or replicas < current:
-            return Recommended(replicas=-1, leader=None, invalid=invalid, failed=failed, error=error)
-        return Recommended(replicas=replicas, leader=leader, invalid=invalid, failed=failed, error=error)
+            return Recommendation(replicas=-1, leader=None, invalid=invalid, failed=failed, error=error)
+        return Recommendation(replicas=replicas, leader=leader, invalid=invalid, failed=failed, error=error)
     empty = None if proposals else "invalid metrics (0 invalid out of 0), first error is: no metrics are specified"
-    return Recommended(replicas=replicas if proposals else -1, leader=leader, invalid=0, failed=None, error=empty)
+    return Recommendation(replicas=replicas if proposals else -1, leader=leader, invalid=0, failed=None, error=empty)
 
 
-def _relieved(proposals: Sequence[Proposal], relieved: Proposal, leader: Proposal | None, replicas: int) -> Recommended:
+def _relieved(
+    proposals: Sequence[Proposal], relieved: Proposal, leader: Proposal | None, replicas: int
+) -> Recommendation:
     """Something stands in for every metric that failed; where all are to be ignored, nobody is left to decide."""
     if leader is None:
         count = len(proposals)
         error = f"invalid metrics ({count} invalid out of {count}), first error is: {relieved.failure}"
-        return Recommended(replicas=-1, leader=None, invalid=count, failed=relieved, error=error)
-    error = f"metric fails, but {relieved.relief}: {relieved.failure}"
-    return Recommended(replicas=replicas, leader=leader, invalid=0, failed=relieved, error=error)
+        return Recommendation(replicas=-1, leader=None, invalid=count, failed=relieved, error=error)
+    error = f"metric fails, but {relieved.fallback}: {relieved.failure}"
+    return Recommendation(replicas=replicas, leader=leader, invalid=0, failed=relieved, error=error)

@@ -14,17 +14,17 @@ import msgspec
 
 from hpad.engine.behavior import TOO_FEW, Behavior, Limited, limit, limit_plainly
 from hpad.engine.examine import ZERO_DISABLED
-from hpad.engine.history import Recommendation
-from hpad.engine.recommend import Recommended
+from hpad.engine.history import PastRecommendation
+from hpad.engine.recommend import Recommendation
 from hpad.engine.view import View
 
-Past = tuple[Recommendation, ...]
+Past = tuple[PastRecommendation, ...]
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class DecidingRecommendation(msgspec.Struct, frozen=True, gc=False):
     """The recommendation that holds the count, and for how long: it counts while it is within `window`."""
 
-    by: Recommendation
+    by: PastRecommendation
     window: timedelta
 
 
@@ -33,7 +33,7 @@ class Stabilized(msgspec.Struct, frozen=True, gc=False):
 
     replicas: int
     past: Past
-    held: Held | None = None
+    held: DecidingRecommendation | None = None
 
 
 def stabilize(
@@ -55,7 +55,7 @@ def stabilize(
         if when < rise and when < fall:
             stale = index
     replicas = min(max(current, low), high)
-    kept = _remember(past, stale, Recommendation(now, wanted))
+    kept = _remember(past, stale, PastRecommendation(now, wanted))
     if replicas == wanted:
         return Stabilized(replicas, kept)
     return Stabilized(replicas, kept, _holding(known, replicas, wanted, upward if wanted > current else downward))
@@ -71,21 +71,23 @@ def stabilize_down(wanted: int, current: int, past: Past, downscale: timedelta, 
             stale = index
         elif held.replicas > high:
             high = held.replicas
-    kept = _remember(past, stale, Recommendation(now, wanted))
+    kept = _remember(past, stale, PastRecommendation(now, wanted))
     return Stabilized(high, kept, None if high == wanted else _holding(known, high, wanted, downscale))
 
 
-def _holding(past: Sequence[Recommendation], replicas: int, wanted: int, window: timedelta) -> Held:
+def _holding(
+    past: Sequence[PastRecommendation], replicas: int, wanted: int, window: timedelta
+) -> DecidingRecommendation:
     """The latest of the recommendations that keep the count from `wanted`: once it is out of the window, they all are.
 
     Those are the ones as far from `wanted` as the count is, or farther.
     """
     grows = wanted > replicas
     far = (held for held in past if (held.replicas <= replicas if grows else held.replicas >= replicas))
-    return Held(max(far, key=lambda held: held.timestamp), window)
+    return DecidingRecommendation(max(far, key=lambda held: held.timestamp), window)
 
 
-def _remember(past: Past, stale: int, latest: Recommendation) -> Past:
+def _remember(past: Past, stale: int, latest: PastRecommendation) -> Past:
     """The latest takes the place of the last stale one, or goes to the end."""
     if stale < 0:
         return (*past, latest)
@@ -124,9 +126,9 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     able: tuple[str, str]
     limited: tuple[str, str]
-    recommendations: tuple[Recommendation, ...]
+    recommendations: tuple[PastRecommendation, ...]
     limit: str = ""
-    held: Held | None = None
+    held: DecidingRecommendation | None = None
     held_for: timedelta = timedelta(0)
     first: bool = False
 
@@ -152,7 +154,7 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _until(held: Held) -> str:
+def _until(held: DecidingRecommendation) -> str:
     """When the window lets go, in UTC; "" where there is no such date."""
     try:
         end = held.by.timestamp + held.window
@@ -161,19 +163,19 @@ def _until(held: Held) -> str:
     return f" (until {end:%H:%M:%S}Z)" if held.window < _A_DAY else f" (until {end:%Y-%m-%dT%H:%M:%S}Z)"
 
 
-def restrain(view: View, recommended: Recommended) -> Restrained:
+def restrain(view: View, recommendation: Recommendation) -> Restrained:
     """Stabilize, then limit, what the metrics recommend (negative counts as zero)."""
-    wanted, current, intent = max(0, recommended.replicas), view.replicas, view.intent
+    wanted, current, spec = max(0, recommendation.replicas), view.replicas, view.spec
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
-    past = history.recommendations or (Recommendation(now, current),)
-    low, high, behavior = view.min_replicas, intent.max_replicas, intent.behavior
+    past = history.recommendations or (PastRecommendation(now, current),)
+    low, high, behavior = view.min_replicas, spec.max_replicas, spec.behavior
     if behavior is None:
         steady = stabilize_down(wanted, current, past, downscale, now)
         step = limit_plainly(steady.replicas, current, low, high)
     else:
         steady = stabilize(wanted, current, past, behavior, downscale, now)
         step = limit(steady.replicas, current, low, high, behavior, history, now)
-    if view.zero_is_off and step.reason == TOO_FEW:
+    if view.scale_to_zero_disabled and step.reason == TOO_FEW:
         step = Limited(step.replicas, ZERO_DISABLED, _ZERO_IS_OFF, f"{step.said} {_WITHOUT_ZERO}")
     if steady.replicas == wanted:
         able = _READY

@@ -57,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.error is None and self.withheld is None
 
     @property
-    def flaw(self) -> str | None:
+    def failure(self) -> str | None:
         """Why the target does not have the count; None where it has."""
         return self.error if self.withheld is None else self.withheld.message
 
@@ -100,8 +100,8 @@ class _Draft(msgspec.Struct):
 
 def sentence(decision: Decision, outcome: Outcome | None) -> str:
     """The decision as one sentence, and why it was not written where it was not."""
-    flaw = None if outcome is None else outcome.flaw
-    return str(decision) if flaw is None else f"{decision}; not written: {flaw}"
+    failure = None if outcome is None else outcome.failure
+    return str(decision) if failure is None else f"{decision}; not written: {failure}"
 
 
 def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlement:
@@ -122,7 +122,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
         return _halted(view, draft, decision, decision.verdict)
     for proposal in decision.proposals:
         if proposal.error is not None:
-            draft.warn(proposal.goal.wording.reason, proposal.error)
+            draft.warn(proposal.metric.wording.reason, proposal.error)
     _mark_fallback(view, draft, decision)
     if decision.undecided:
         return _undecided(view, draft, decision)
@@ -146,7 +146,7 @@ def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -
     elif verdict.text.startswith("no matches for kind"):
         error = f"unable to determine resource for scale target reference: {verdict.text}"
     else:
-        error = f"failed to query scale subresource for {view.intent.reference}: {verdict.text}"
+        error = f"failed to query scale subresource for {view.spec.reference}: {verdict.text}"
     _mark_competing(view, draft)
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
     return _close(view, draft, decision, status, view.history, error, NONE, SPEC if verdict.spec_error else INTERNAL)
@@ -163,41 +163,41 @@ def _halted(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Set
 
 
 def _undecided(view: View, draft: _Draft, decision: Decision) -> Settlement:
-    recommended = decision.recommended
-    error = "" if recommended is None else recommended.error or ""
-    failed = None if recommended is None else recommended.failed
-    reason, cause = ("NoMetrics", error) if failed is None else (failed.goal.wording.reason, failed.error)
+    recommendation = decision.recommendation
+    error = "" if recommendation is None else recommendation.error or ""
+    failed = None if recommendation is None else recommendation.failed
+    reason, cause = ("NoMetrics", error) if failed is None else (failed.metric.wording.reason, failed.error)
     draft.condition(SCALING_ACTIVE, FALSE, reason, f"the HPA was unable to compute the replica count: {cause}")
     return _not_computed(view, draft, decision, error)
 
 
 def _not_computed(view: View, draft: _Draft, decision: Decision, text: str) -> Settlement:
     draft.warn("FailedComputeMetricsReplicas", text)
-    what = f"failed to compute desired number of replicas based on listed metrics for {view.intent.reference}"
+    what = f"failed to compute desired number of replicas based on listed metrics for {view.spec.reference}"
     return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=f"{what}: {text}")
 
 
 def _explain(draft: _Draft, decision: Decision) -> None:
     """Say in the conditions what the metrics recommended and what held it back; nothing where they were not asked."""
-    recommended, restrained = decision.recommended, decision.restrained
-    if recommended is None or recommended.leader is None or restrained is None:
+    recommendation, restrained = decision.recommendation, decision.restrained
+    if recommendation is None or recommendation.leader is None or restrained is None:
         return
     found = "the HPA was able to successfully calculate a replica count from "
-    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", found + recommended.leader.goal.description)
+    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", found + recommendation.leader.metric.description)
     draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
     draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
 
 
 def _partial(decision: Decision) -> str | None:
     """The error of the metrics that failed while others decided."""
-    return None if decision.recommended is None else decision.recommended.error
+    return None if decision.recommendation is None else decision.recommendation.error
 
 
 def _not_written(view: View, draft: _Draft, decision: Decision, error: str) -> Settlement:
     draft.warn("FailedRescale", f"New size: {decision.desired}; reason: {decision.reason}; error: {error}")
     message = f"the HPA controller was unable to update the target scale: {error}"
     draft.condition(ABLE_TO_SCALE, FALSE, "FailedUpdateScale", message)
-    text = f"failed to rescale {view.intent.reference}: {error}"
+    text = f"failed to rescale {view.spec.reference}: {error}"
     return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=text)
 
 
@@ -226,10 +226,10 @@ def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
 
 def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
     """Remember whether this HPA took the last replica, so that it may wake the target again (HPAScaleToZero)."""
-    intent = view.intent
+    spec = view.spec
     if not view.tunables.gates.HPAScaleToZero:
         draft.conditions = without_condition(draft.conditions, SCALED_TO_ZERO)
-    elif decision.current > 0 and decision.desired == 0 and intent.min_replicas == 0 and intent.wakes:
+    elif decision.current > 0 and decision.desired == 0 and spec.min_replicas == 0 and spec.has_object_or_external:
         message = "the HPA controller scaled the workload to zero"
         draft.condition(SCALED_TO_ZERO, TRUE, "ScaledToZero", message)
     else:
@@ -239,24 +239,24 @@ def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
 
 def _unmark_zero(view: View, draft: _Draft) -> None:
     """Say that the target's count is another client's, so that zero replicas stay zero (HPAOwnZeroOnly)."""
-    if view.stale_zero:
+    if view.scaled_to_zero_is_outdated:
         message = "another client has set the replica count since the HPA controller scaled the workload to zero"
         draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
 
 
 def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
     """Say whether something stands in for a metric that fails (condition after KEP-5679); without terms, nothing."""
-    if view.terms_flaw is not None:
-        draft.warn("InvalidAnnotation", view.terms_flaw)
-    if not any(terms.fallback is not None for terms in view.terms):
+    if view.fallback_error is not None:
+        draft.warn("InvalidAnnotation", view.fallback_error)
+    if not any(fallback_policies.fallback is not None for fallback_policies in view.fallback_policies):
         draft.conditions = without_condition(draft.conditions, FALLBACK_ACTIVE)
         return
-    relieved = [proposal for proposal in decision.proposals if proposal.relief]
+    relieved = [proposal for proposal in decision.proposals if proposal.fallback]
     if not relieved:
         message = "no metric of the HPA is replaced by a fallback"
         draft.condition(FALLBACK_ACTIVE, FALSE, "NoFallback", message)
         return
-    named = [f"{proposal.goal.label}: {proposal.error}" for proposal in relieved]
+    named = [f"{proposal.metric.label}: {proposal.error}" for proposal in relieved]
     draft.condition(FALLBACK_ACTIVE, TRUE, "FallbackActive", f"a fallback stands in for {'; '.join(named)}")
 
 
@@ -282,7 +282,7 @@ def _settlement(
 ) -> Settlement:
     """Close with a status built anew; metrics are null where none was asked for."""
     _mark_competing(view, draft)
-    metrics = tuple(map(reading, decision.proposals)) if decision.recommended is not None else None
+    metrics = tuple(map(reading, decision.proposals)) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
         current_replicas=decision.current,
@@ -320,10 +320,10 @@ def _close(
 
 def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:
     if proposal.error is not None:
-        return proposal.goal.type, NONE, SPEC if proposal.goal.spec_error else INTERNAL
+        return proposal.metric.type, NONE, SPEC if proposal.metric.spec_error else INTERNAL
     if proposal.replicas == before:
-        return proposal.goal.type, NONE, NONE
-    return proposal.goal.type, SCALE_UP if proposal.replicas > before else SCALE_DOWN, NONE
+        return proposal.metric.type, NONE, NONE
+    return proposal.metric.type, SCALE_UP if proposal.replicas > before else SCALE_DOWN, NONE
 
 
 __all__ = ["Outcome", "Settlement", "remembered", "sentence", "settle"]

@@ -46,11 +46,11 @@ class Wording(msgspec.Struct, frozen=True):
     outer: str
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledMetric(msgspec.Struct, frozen=True, kw_only=True):
     """One metric and what it is held to.
 
     `kind` is Utilization (`amount` in percent of the request), Value or AverageValue (`amount` in milli-units).
-    `flaw` says why the entry can't be measured at all (None: it can); `spec_error` marks the flaw of an entry that no
+    `error` says why the entry can't be measured at all (None: it can); `spec_error` marks the flaw of an entry that no
     API server lets through. `description` is Kubernetes' name of the metric, `label` the one for people.
     """
 
@@ -64,7 +64,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     query: Query
     spec: MetricSpec
     format: Format = Format.DECIMAL_SI
-    flaw: str | None = None
+    error: str | None = None
     spec_error: bool = False
 
     @property
@@ -91,8 +91,8 @@ def _given_in_bytes(spec: MetricSpec) -> bool:
     return any(quantity is not None and quantity.format is Format.BINARY_SI for quantity in given)
 
 
-def compile_metric(spec: MetricSpec, namespace: str) -> Goal:
-    """The goal of one entry of spec.metrics; never raises: what is wrong with the entry becomes its `flaw`."""
+def compile_metric(spec: MetricSpec, namespace: str) -> CompiledMetric:
+    """The goal of one entry of spec.metrics; never raises: what is wrong with the entry becomes its `error`."""
     if spec.type == RESOURCE:
         return _resource(spec, spec.resource or ResourceMetricSource(), namespace, "")
     if spec.type == CONTAINER_RESOURCE:
@@ -110,7 +110,7 @@ def compile_metric(spec: MetricSpec, namespace: str) -> Goal:
 class _Amount(NamedTuple):
     kind: str
     amount: int
-    flaw: str | None = None
+    error: str | None = None
 
 
 def _average(quantity: Quantity) -> _Amount:
@@ -137,15 +137,15 @@ def _narrowed(name: str, selector: Selector | None) -> str:
 
 def _resource(
     spec: MetricSpec, source: ResourceMetricSource | ContainerResourceMetricSource, namespace: str, container: str
-) -> Goal:
-    kind, amount, flaw = _resource_amount(source.target)
+) -> CompiledMetric:
+    kind, amount, error = _resource_amount(source.target)
     used = "usage" if kind == AVERAGE_VALUE else "utilization"
     where = "container resource" if spec.type == CONTAINER_RESOURCE else "resource"
     description = f"{source.name} {where} utilization (percentage of request)"
     if kind == AVERAGE_VALUE:
         description = f"{source.name} resource"
     whose = f"{container} container" if spec.type == CONTAINER_RESOURCE else f"{source.name} resource"
-    return Goal(
+    return CompiledMetric(
         type=spec.type,
         name=source.name,
         kind=kind,
@@ -161,7 +161,7 @@ def _resource(
         query=Query(type=spec.type, namespace=namespace, name=source.name, container=container),
         spec=spec,
         format=Format.BINARY_SI if source.name == "memory" else Format.DECIMAL_SI,
-        flaw=flaw,
+        error=error,
     )
 
 
@@ -174,13 +174,13 @@ def _resource_amount(target: MetricTarget) -> _Amount:
     return _Amount("", 0, f"invalid resource metric source: {unset}")
 
 
-def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> Goal:
+def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> CompiledMetric:
     name, target = source.metric.name, source.target
-    selector, selector_flaw = _selector(source.metric.selector)
-    kind, amount, flaw = _Amount("", 0, "invalid pods metric source: no average value target was set")
+    selector, selector_error = _selector(source.metric.selector)
+    kind, amount, error = _Amount("", 0, "invalid pods metric source: no average value target was set")
     if target.average_value is not None:
-        kind, amount, flaw = _average(target.average_value)
-    return Goal(
+        kind, amount, error = _average(target.average_value)
+    return CompiledMetric(
         type=spec.type,
         name=name,
         kind=kind,
@@ -195,18 +195,18 @@ def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> Goal:
         ),
         query=Query(type=spec.type, namespace=namespace, name=name, selector=selector),
         spec=spec,
-        flaw=selector_flaw or flaw,
+        error=selector_error or error,
     )
 
 
-def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> Goal:
+def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> CompiledMetric:
     name, described = source.metric.name, source.described_object
-    selector, selector_flaw = _selector(source.metric.selector)
-    kind, amount, flaw = _object_amount(source.target)
-    flaw = selector_flaw or flaw
+    selector, selector_error = _selector(source.metric.selector)
+    kind, amount, error = _object_amount(source.target)
+    error = selector_error or error
     average = kind == AVERAGE_VALUE
     shown = selectors.go_plus_v(source.metric.selector)
-    return Goal(
+    return CompiledMetric(
         type=spec.type,
         name=name,
         kind=kind,
@@ -218,11 +218,11 @@ def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> Goa
             fetch=f"unable to get metric {name}: {described.kind} on {namespace} {described.name}/",
             measure="",
             outer="failed to get object metric value: "
-            + (f"failed to get {name} object metric: " if average and flaw is None else ""),
+            + (f"failed to get {name} object metric: " if average and error is None else ""),
         ),
         query=Query(type=spec.type, namespace=namespace, name=name, selector=selector, object=described),
         spec=spec,
-        flaw=flaw,
+        error=error,
     )
 
 
@@ -235,13 +235,13 @@ def _object_amount(target: MetricTarget) -> _Amount:
     return _Amount("", 0, f"invalid object metric source: {unset}")
 
 
-def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) -> Goal:
+def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) -> CompiledMetric:
     name = source.metric.name
-    selector, selector_flaw = _selector(source.metric.selector)
-    kind, amount, flaw = _external_amount(source.target)
+    selector, selector_error = _selector(source.metric.selector)
+    kind, amount, error = _external_amount(source.target)
     shown = selectors.go_plus_v(source.metric.selector)
     inner = {AVERAGE_VALUE: f"failed to get {name} external metric: ", VALUE: f"failed to get external metric {name}: "}
-    return Goal(
+    return CompiledMetric(
         type=spec.type,
         name=name,
         kind=kind,
@@ -256,7 +256,7 @@ def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) ->
         ),
         query=Query(type=spec.type, namespace=namespace, name=name, selector=selector),
         spec=spec,
-        flaw=flaw or selector_flaw,
+        error=error or selector_error,
     )
 
 
@@ -269,8 +269,8 @@ def _external_amount(target: MetricTarget) -> _Amount:
     return _Amount("", 0, f"invalid external metric source: {unset}")
 
 
-def _unknown(spec: MetricSpec, namespace: str) -> Goal:
-    return Goal(
+def _unknown(spec: MetricSpec, namespace: str) -> CompiledMetric:
+    return CompiledMetric(
         type=spec.type,
         name="",
         kind="",
@@ -280,56 +280,56 @@ def _unknown(spec: MetricSpec, namespace: str) -> Goal:
         wording=Wording(reason="InvalidMetricSourceType", fetch="", measure="", outer=""),
         query=Query(type=spec.type, namespace=namespace, name=""),
         spec=spec,
-        flaw=f'unknown metric source type "{spec.type}"',
+        error=f'unknown metric source type "{spec.type}"',
         spec_error=True,
     )
 
 
-_HELD: Final = "intent"
+_CACHED: Final = "compiled"
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """`reference` is Kind/namespace/name of the target, `version_flaw` what is wrong with its apiVersion, if anything.
+class CompiledSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`reference` is Kind/namespace/name of the target, `version_error` what is wrong with its apiVersion, if anything.
 
-    `wakes` says whether a metric is there that exists without pods (Object or External).
+    `has_object_or_external` says whether a metric is there that exists without pods (Object or External).
     """
 
     key: Key
     reference: str
-    version_flaw: str | None
+    version_error: str | None
     min_replicas: int
     max_replicas: int
-    goals: tuple[Goal, ...]
+    metrics: tuple[CompiledMetric, ...]
     behavior: Behavior | None
-    wakes: bool
+    has_object_or_external: bool
 
 
-def of(hpa: HorizontalPodAutoscaler) -> Intent:
+def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     """The intent of an HPA: kept with its spec, so that it lives and dies with it."""
-    held: Intent | None = hpa.spec.__dict__.get(_HELD)
+    cached: CompiledSpec | None = hpa.spec.__dict__.get(_CACHED)
     metadata = hpa.metadata
-    if held is not None and held.key.name == metadata.name and held.key.namespace == metadata.namespace:
-        return held
-    intent = hpa.spec.__dict__[_HELD] = _compile(hpa)
-    return intent
+    if cached is not None and cached.key.name == metadata.name and cached.key.namespace == metadata.namespace:
+        return cached
+    compiled = hpa.spec.__dict__[_CACHED] = _compile(hpa)
+    return compiled
 
 
-def _compile(hpa: HorizontalPodAutoscaler) -> Intent:
+def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     spec, key = hpa.spec, hpa.metadata.key
     target = spec.scale_target_ref
-    return Intent(
+    return CompiledSpec(
         key=key,
         reference=f"{target.kind}/{key.namespace}/{target.name}",
-        version_flaw=_version_flaw(target.api_version),
+        version_error=_version_error(target.api_version),
         min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
         max_replicas=spec.max_replicas,
-        goals=tuple(compile_metric(metric, key.namespace) for metric in spec.metrics),
+        metrics=tuple(compile_metric(metric, key.namespace) for metric in spec.metrics),
         behavior=rules.compile_behavior(spec.behavior),
-        wakes=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
+        has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
     )
 
 
-def _version_flaw(api_version: str) -> str | None:
+def _version_error(api_version: str) -> str | None:
     """An apiVersion is empty, `version` or `group/version`."""
     if api_version in ("", "/") or api_version.count("/") <= 1:
         return None

@@ -20,10 +20,10 @@ from hpad.api.hpa import (
 from hpad.api.quantity import Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
 from hpad.engine.decide import Decision
-from hpad.engine.fallback import heard
-from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.fallback import last_samples
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.propose import Proposal
-from hpad.engine.spec import UTILIZATION, VALUE, Goal
+from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.view import View
 
 
@@ -41,24 +41,24 @@ def same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus)
 
 def reading(proposal: Proposal) -> MetricStatus:
     """What currentMetrics says of one metric: all empty where it could not be read."""
-    goal, usage = proposal.goal, proposal.usage
+    metric, usage = proposal.metric, proposal.usage
     if usage is None:
         return MetricStatus()
-    quantity = None if usage.value is None else Quantity.from_milli(usage.value, goal.format)
-    if goal.kind == VALUE:
-        return _placed(goal, MetricValueStatus(value=quantity))
-    if goal.kind == UTILIZATION:
-        return _placed(goal, MetricValueStatus(average_value=quantity, average_utilization=usage.percent))
-    return _placed(goal, MetricValueStatus(average_value=quantity))
+    quantity = None if usage.value is None else Quantity.from_milli(usage.value, metric.format)
+    if metric.kind == VALUE:
+        return _placed(metric, MetricValueStatus(value=quantity))
+    if metric.kind == UTILIZATION:
+        return _placed(metric, MetricValueStatus(average_value=quantity, average_utilization=usage.percent))
+    return _placed(metric, MetricValueStatus(average_value=quantity))
 
 
-def _placed(goal: Goal, current: MetricValueStatus) -> MetricStatus:
+def _placed(metric: CompiledMetric, current: MetricValueStatus) -> MetricStatus:
     """A reading in the place that belongs to its type of metric."""
-    kind, spec = goal.type, goal.spec
+    kind, spec = metric.type, metric.spec
     if kind == RESOURCE:
-        return MetricStatus(kind, resource=ResourceMetricStatus(goal.name, current))
+        return MetricStatus(kind, resource=ResourceMetricStatus(metric.name, current))
     if kind == CONTAINER_RESOURCE:
-        container = ContainerResourceMetricStatus(goal.name, current, goal.query.container)
+        container = ContainerResourceMetricStatus(metric.name, current, metric.query.container)
         return MetricStatus(kind, container_resource=container)
     if kind == PODS and spec.pods is not None:
         return MetricStatus(kind, pods=PodsMetricStatus(spec.pods.metric, current))
@@ -76,16 +76,16 @@ def remembered(view: View, decision: Decision, *, rescaled: bool) -> History:
     if decision.restrained is not None:
         recommendations = decision.restrained.recommendations
     else:
-        recommendations = history.recommendations or (Recommendation(now, decision.current),)
-    ups, downs, behavior = history.scale_ups, history.scale_downs, view.intent.behavior
+        recommendations = history.recommendations or (PastRecommendation(now, decision.current),)
+    ups, downs, behavior = history.scale_ups, history.scale_downs, view.spec.behavior
     if rescaled and behavior is not None:  # without spec.behavior nobody asks for them
         if decision.desired > decision.current:
             ups = _remember(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
         else:
             downs = _remember(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
-    known = history.heard if view.terms else ()  # without terms nobody follows how metrics fare
-    if view.terms and decision.proposals:
-        known = heard(view, decision.proposals)
+    known = history.last_samples if view.fallback_policies else ()  # without terms nobody follows how metrics fare
+    if view.fallback_policies and decision.proposals:
+        known = last_samples(view, decision.proposals)
     return History(recommendations, ups, downs, known)
 
 

@@ -15,10 +15,10 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.pod import Pod
-from hpad.engine import conditions, spec
-from hpad.engine.fallback_policy import Terms
+from hpad.engine import conditions
+from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
-from hpad.engine.spec import Intent
+from hpad.engine.spec import CompiledSpec, compiled_spec
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,15 +119,15 @@ def yielded(to: Competitor) -> Withheld:
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a decision about one HPA sees; `now` is the only time there is.
+    """Everything that a decision about one HPA depends on. `now` is the only time the engine knows.
 
-    `scale` or `scale_error` (the text of the error that reading it gave) is set; with `stale` it was not read at all,
-    since what is known of the cluster is too old, and `scale_error` says of what. `pods` are those that match the
-    scale's selector, in the order they were listed; `rivals` the names of other HPAs of the namespace whose own
-    selectors match any of them. `terms` are those of each metric beyond the API, () where there are none; `terms_flaw`
-    says what is wrong with how they were put. `set_by_other`: a client that is no HPA controller is known to have set
-    the target's replicas since this HPA did. `competitors` are other writers of the target or of the HPA's status;
-    they do not change a decision.
+    Either `scale` is set, or `scale_error` says why it could not be read. With `stale` it was not read, because the
+    caches of the cluster are out of date, and `scale_error` names the stale cache. `pods` match the scale's selector,
+    in the order of the list. `competing_hpas` are the names of the other HPAs in the namespace whose selectors match
+    any of these pods. `fallback_policies` has one entry per metric, or none where the HPA has no policy;
+    `fallback_error` says what is wrong with the annotations. `set_by_other`: a client that is no HPA controller has
+    set the target's replicas after this HPA did. `competitors` are other writers of the target or of the HPA's status;
+    they are reported and do not change a decision.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -138,16 +138,16 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     scale_error: str | None = None
     stale: bool = False
     pods: Sequence[Pod] = ()
-    rivals: tuple[str, ...] = ()
-    terms: tuple[Terms, ...] = ()
-    terms_flaw: str | None = None
+    competing_hpas: tuple[str, ...] = ()
+    fallback_policies: tuple[FallbackPolicy, ...] = ()
+    fallback_error: str | None = None
     set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
 
     @property
-    def intent(self) -> Intent:
+    def spec(self) -> CompiledSpec:
         """What the spec asks for."""
-        return spec.of(self.hpa)
+        return compiled_spec(self.hpa)
 
     @property
     def replicas(self) -> int:
@@ -155,23 +155,23 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.scale is None else self.scale.spec.replicas
 
     @property
-    def zero_is_off(self) -> bool:
+    def scale_to_zero_disabled(self) -> bool:
         """Whether minReplicas is 0 while hpad must not take the last replica: it could not give it back."""
         gates = self.tunables.gates
-        return gates.HPAMinimumOfOne and not gates.HPAScaleToZero and self.intent.min_replicas == 0
+        return gates.HPAMinimumOfOne and not gates.HPAScaleToZero and self.spec.min_replicas == 0
 
     @property
     def min_replicas(self) -> int:
         """The least that metrics may ask for."""
-        return 1 if self.zero_is_off else self.intent.min_replicas
+        return 1 if self.scale_to_zero_disabled else self.spec.min_replicas
 
     @property
-    def woken_from_zero(self) -> bool:
+    def scaled_to_zero(self) -> bool:
         """Whether the target has no replicas because this HPA took them away: only then may it give some back."""
-        return self._marked_zero and not self.stale_zero
+        return self._marked_zero and not self.scaled_to_zero_is_outdated
 
     @property
-    def stale_zero(self) -> bool:
+    def scaled_to_zero_is_outdated(self) -> bool:
         """Whether ScaledToZero is True and no longer says how the target came to its count (HPAOwnZeroOnly).
 
         Each rescale of an HPA controller sets it, True where it took the last replica. So the count was set by another

@@ -178,7 +178,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     """All HPAs. Of a version that differs in its status alone the spec is the very object that is held already.
 
     Most versions come of statuses. Were the spec of each kept in the place of the one before, and worked out anew
-    (`model.intent`; together they are half of what an HPA takes), what lives long would be on the move all the time,
+    (`model.spec`; together they are half of what an HPA takes), what lives long would be on the move all the time,
     and leave holes between what lives longer.
     """
 

@@ -25,7 +25,7 @@ from hpad.api.sample import (
 )
 from hpad.api.selector import Selector
 from hpad.api.selector_syntax import Operator
-from hpad.engine.fallback_policy import Terms
+from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.view import Competitor, Tunables, Withheld
 from hpad.recording.format import Answer, Reading, Step, converted
@@ -157,7 +157,7 @@ def encode_step(
     stale: bool = False,
     scale_update_errors: Sequence[str] = (),
     rivals: Sequence[str] = (),
-    terms: Sequence[Terms] = (),
+    terms: Sequence[FallbackPolicy] = (),
     terms_flaw: str | None = None,
     set_by_other: bool = False,
     competitors: Sequence[Competitor] = (),
@@ -194,7 +194,7 @@ def encode_step(
     return value | {"answers": [to_builtins(_reading(answer)) for answer in answers]}
 
 
-def _put(terms: Terms) -> dict[str, str]:
+def _put(terms: FallbackPolicy) -> dict[str, str]:
     said: dict[str, str] = {}
     if terms.fallback is not None:
         said["fallback"] = str(terms.fallback)

@@ -35,7 +35,7 @@ from hpad.api.sample import (
 )
 from hpad.api.selector import Selector, SelectorError
 from hpad.engine import fallback_policy
-from hpad.engine.fallback_policy import Terms
+from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.view import Competitor, Gates, Tunables, Withheld
 
@@ -105,11 +105,11 @@ class Step(_Lenient, frozen=True):
     withheld: Withheld | None = None
 
     @property
-    def agreed(self) -> tuple[Terms, ...]:
+    def agreed(self) -> tuple[FallbackPolicy, ...]:
         """The terms of each metric, none where none were recorded; raises SnapshotError."""
         try:
             return tuple(
-                Terms(
+                FallbackPolicy(
                     fallback=None if each.fallback is None else fallback_policy.parse(each.fallback),
                     activation=None if each.activation is None else parse_milli(each.activation),
                 )

@@ -71,9 +71,9 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             scale_error=step.scale_error,
             stale=step.stale,
             pods=step.selected(),
-            rivals=step.rivalling(others),
-            terms=step.agreed,
-            terms_flaw=step.terms_flaw,
+            competing_hpas=step.rivalling(others),
+            fallback_policies=step.agreed,
+            fallback_error=step.terms_flaw,
             set_by_other=step.set_by_other,
             competitors=step.competitors,
         )

@@ -20,7 +20,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, dec_hook, enc_hook
 from hpad.api.metadata import Key
-from hpad.engine.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
 from hpad.store.memory import Begun, Memory, Validity
 
 FORMAT: Final = 1
@@ -57,7 +57,7 @@ class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     scale_downs: list[int]
     status: HorizontalPodAutoscalerStatus | None
     begun: _Begun | None
-    heard: tuple[Heard, ...]
+    heard: tuple[LastSample, ...]
     target: str = ""
     validity: Validity | None = None
 
@@ -80,7 +80,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         scale_downs=_rescales(_recent_downs(history.scale_downs)),
         status=memory.status,
         begun=None if begun is None else _begun(begun),
-        heard=history.heard,
+        heard=history.last_samples,
         target=memory.target,
         validity=memory.validity,
     )
@@ -133,7 +133,7 @@ def _begun_of(wire: _Begun) -> Begun:
     return Begun(wire.current, wire.to, _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs), wire.status)
 
 
-def _recommendations(past: tuple[Recommendation, ...]) -> list[int]:
+def _recommendations(past: tuple[PastRecommendation, ...]) -> list[int]:
     flat: list[int] = []
     before = 0
     for held in _recent(past):
@@ -153,9 +153,9 @@ def _rescales(past: Sequence[Rescale]) -> list[int]:
     return flat
 
 
-def _recommendations_of(flat: list[int]) -> tuple[Recommendation, ...]:
+def _recommendations_of(flat: list[int]) -> tuple[PastRecommendation, ...]:
     counts = [count if count >= 0 else ~count for count in flat[1::2]]
-    return tuple(map(Recommendation, _times(flat, 2), counts, (count < 0 for count in flat[1::2])))
+    return tuple(map(PastRecommendation, _times(flat, 2), counts, (count < 0 for count in flat[1::2])))
 
 
 def _rescales_of(flat: list[int]) -> tuple[Rescale, ...]:
@@ -180,17 +180,19 @@ def _moment(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def _when(held: Recommendation | Rescale) -> datetime:
+def _when(held: PastRecommendation | Rescale) -> datetime:
     return held.timestamp
 
 
-def _recent(past: tuple[Recommendation, ...]) -> Sequence[Recommendation]:
+def _recent(past: tuple[PastRecommendation, ...]) -> Sequence[PastRecommendation]:
     if len(past) <= MOST:
         return past
     ordered = sorted(past, key=_when)
     dropped, kept = ordered[: 2 - MOST], ordered[2 - MOST :]
     replicas, uncertain = [held.replicas for held in dropped], any(held.uncertain for held in dropped)
-    return [Recommendation(dropped[-1].timestamp, count, uncertain) for count in (max(replicas), min(replicas))] + kept
+    return [
+        PastRecommendation(dropped[-1].timestamp, count, uncertain) for count in (max(replicas), min(replicas))
+    ] + kept
 
 
 def _recent_ups(past: tuple[Rescale, ...]) -> Sequence[Rescale]:

@@ -12,7 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleS
 from hpad.api.metadata import Key
 from hpad.controller import recovery
 from hpad.election.owner import Owner
-from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.view import Gates, Tunables, View
 from hpad.store import persistent
 from hpad.store.memory import Begun, Memory
@@ -92,7 +92,7 @@ def test_an_hpa_that_was_gone_and_comes_back_says_so() -> None:
     async def main() -> None:
         clock = virtual_time.VirtualClock()
         store = persistent.Lasting(Nowhere(), clock, Telemetry(), persistent.Pace(0.25, 1.0))
-        memory = Memory(uid="u", history=History((Recommendation(clock.now(), 4),)), at=clock.now())
+        memory = Memory(uid="u", history=History((PastRecommendation(clock.now(), 4),)), at=clock.now())
         store.put(WEB, memory)
         assert not store.get(WEB).recalled
         store.forget(WEB)
@@ -127,7 +127,7 @@ def test_pods_that_vanished_after_a_growth_whose_status_is_owed_count_as_a_scale
     """What is begun says where it began; what was left says where it ended."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     begun = Begun(5, 10, (Rescale(now, 5),), (), HorizontalPodAutoscalerStatus())
-    past = History((Recommendation(now, 10),), (Rescale(now, 5),))
+    past = History((PastRecommendation(now, 10),), (Rescale(now, 5),))
     held = Memory(uid="1", history=past, at=now, left=10, begun=begun, recalled=True)
     scale = Scale(metadata={"name": "web"}, spec=ScaleSpec(7), status=ScaleStatus(7, "app=web"))
     seen = View(hpa=hpa("web", behavior=WINDOW), now=now + timedelta(seconds=15), scale=scale)

@@ -11,7 +11,7 @@ from hpad import clock as clocks
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import Moment
 from hpad.controller.recovery import caught_up
-from hpad.engine.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
 from hpad.store.memory import Begun, Memory, Validity
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -40,7 +40,7 @@ class Set:
 def remembered(clock: Set, boot: str = "") -> Memory:
     past = clock.now() - timedelta(seconds=30)
     ups, downs = (Rescale(past, 1),), (Rescale(past, 2),)
-    history = History((Recommendation(past, 4),), ups, downs, (Heard("a", None, past, 3),))
+    history = History((PastRecommendation(past, 4),), ups, downs, (LastSample("a", None, past, 3),))
     begun = Begun(4, 5, ups, downs, HorizontalPodAutoscalerStatus())
     valid = Validity(boot or clocks.boot(), clock.monotonic())
     return Memory(uid="u", history=history, at=clock.now(), begun=begun, validity=valid)

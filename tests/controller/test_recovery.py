@@ -8,14 +8,14 @@ from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
 from hpad.controller import recovery
-from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.view import View
 from hpad.store.memory import NOTHING, Begun, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GAP = timedelta(minutes=1)
-HELD = Recommendation(NOW - timedelta(seconds=20), 5)
-UNKNOWN = Recommendation(NOW, 5, uncertain=True)
+HELD = PastRecommendation(NOW - timedelta(seconds=20), 5)
+UNKNOWN = PastRecommendation(NOW, 5, uncertain=True)
 SPEC = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}}}
 
 
@@ -92,8 +92,8 @@ def test_a_shrinking_whose_end_is_unknown_counts_as_uncertain(found: int, counts
 
 def test_times_of_a_clock_that_was_set_back_are_of_now_at_most() -> None:
     later = NOW + timedelta(days=400)
-    past = History((Recommendation(later, 9),), (Rescale(later, 4),), (Rescale(later, 2),))
+    past = History((PastRecommendation(later, 9),), (Rescale(later, 4),), (Rescale(later, 2),))
     held = Memory(uid="1", history=past, at=later, left=5, recalled=True, whole=True)
     found = recovery.resumed(held, view(5), GAP)
     of_now = (Rescale(NOW, 4, uncertain=True),), (Rescale(NOW, 2, uncertain=True),)
-    assert found == History((Recommendation(NOW, 9),), *of_now)
+    assert found == History((PastRecommendation(NOW, 9),), *of_now)

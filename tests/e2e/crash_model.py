@@ -23,7 +23,7 @@ from hpad import clock
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.engine import decide, examine, settle
-from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.view import View
 from hpad.recording.format import Step
 from hpad.store import record
@@ -79,7 +79,7 @@ def view_of(planned: Planned, step: Step, history: History, status: HorizontalPo
         scale=step.scale if step.scale_error is None else None,
         scale_error=step.scale_error,
         pods=step.selected(),
-        rivals=step.rivalling(planned.scenario.others),
+        competing_hpas=step.rivalling(planned.scenario.others),
     )
 
 
@@ -167,18 +167,19 @@ def survived(held: Memory, view: View, gap: timedelta) -> History:
         begun = held.begun
         if _was_done(begun, current):
             left = begun.to
-            history = History(history.recommendations, begun.scale_ups, begun.scale_downs, history.heard)
+            history = History(history.recommendations, begun.scale_ups, begun.scale_downs, history.last_samples)
         elif begun.to < begun.current and current != begun.current:
             new = [one for one in begun.scale_downs if one not in history.scale_downs]
             downs = tuple(
                 Rescale(one.timestamp, one.change, one.outdated, one.uncertain or one in new)
                 for one in begun.scale_downs
             )
-            history = History(history.recommendations, history.scale_ups, downs, history.heard)
+            history = History(history.recommendations, history.scale_ups, downs, history.last_samples)
     if held.at is not None and held.at - now > SKEW:
         history = History(
             tuple(
-                Recommendation(min(one.timestamp, now), one.replicas, one.uncertain) for one in history.recommendations
+                PastRecommendation(min(one.timestamp, now), one.replicas, one.uncertain)
+                for one in history.recommendations
             ),
             tuple(_of_now(one, now) for one in history.scale_ups),
             tuple(_of_now(one, now) for one in history.scale_downs),
@@ -191,7 +192,7 @@ def survived(held: Memory, view: View, gap: timedelta) -> History:
         downs += (Rescale(now, left - current, uncertain=True),)
     if left is not None and left < current:
         ups += (Rescale(now, current - left, uncertain=True),)
-    return History((*history.recommendations, Recommendation(now, current, True)), ups, downs, history.heard)
+    return History((*history.recommendations, PastRecommendation(now, current, True)), ups, downs, history.last_samples)
 
 
 def _of_now(one: Rescale, now: datetime) -> Rescale:
@@ -200,15 +201,17 @@ def _of_now(one: Rescale, now: datetime) -> Rescale:
 
 def _unknown(history: History, held: Memory, view: View) -> History:
     """With a rescale of which only the status tells: as much as can have been, in both directions."""
-    last, behavior = view.hpa.status.last_scale_time, view.intent.behavior
+    last, behavior = view.hpa.status.last_scale_time, view.spec.behavior
     if last is None or behavior is None or held.whole or (held.at is not None and not held.recalled):
         return history
     if held.at is not None and last <= held.at:
         return history
     when = view.now if held.at is not None else min(last, view.now)
     up = Rescale(when, view.replicas, uncertain=True)
-    down = Rescale(when, max(0, view.intent.max_replicas - view.replicas), uncertain=True)
-    return History(history.recommendations, (*history.scale_ups, up), (*history.scale_downs, down), history.heard)
+    down = Rescale(when, max(0, view.spec.max_replicas - view.replicas), uncertain=True)
+    return History(
+        history.recommendations, (*history.scale_ups, up), (*history.scale_downs, down), history.last_samples
+    )
 
 
 def _gone_too_long(held: Memory, view: View, gap: timedelta) -> bool:
@@ -222,7 +225,7 @@ def _gone_too_long(held: Memory, view: View, gap: timedelta) -> bool:
 
 
 def window_of(view: View) -> timedelta:
-    behavior = view.intent.behavior
+    behavior = view.spec.behavior
     own = None if behavior is None else behavior.down.window
     return view.tunables.downscale_stabilization if own is None else own
 

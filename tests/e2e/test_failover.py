@@ -25,7 +25,7 @@ import pytest
 from e2e.conftest import AT_LAST
 
 from hpad.api.metadata import Key
-from hpad.engine.history import Recommendation
+from hpad.engine.history import PastRecommendation
 from hpad.store import record
 
 SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]
@@ -110,7 +110,7 @@ class Shelf:
     Deployment `stepped` was set to."""
 
     def __init__(self, world: Any) -> None:
-        self.turns: dict[str, set[Recommendation]] = {"windowed": set(), "stepped": set()}
+        self.turns: dict[str, set[PastRecommendation]] = {"windowed": set(), "stepped": set()}
         self.falls: dict[str, set[datetime]] = {"windowed": set(), "stepped": set()}
         self.counts = [HIGH]
         world.cluster.store.subscribe(self._seen)

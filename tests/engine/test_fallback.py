@@ -11,7 +11,7 @@ from hpad.api.sample import AdapterError
 from hpad.engine import fallback_policy
 from hpad.engine.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTIVE, find
 from hpad.engine.decide import Decision
-from hpad.engine.fallback_policy import Fallback, Terms
+from hpad.engine.fallback_policy import Fallback, FallbackPolicy
 from hpad.engine.view import Gates, View
 from hpad.recording.encode import encode_step
 from hpad.recording.format import decode_step
@@ -33,8 +33,8 @@ class Agreed(engine.Workload):
 
     def view(self, **fields) -> View:
         view = super().view(**fields)
-        told = fallback_policy.of(self.annotations, [goal.name for goal in view.intent.goals])
-        return msgspec.structs.replace(view, terms=told.terms, terms_flaw=told.flaw)
+        told = fallback_policy.from_annotations(self.annotations, [metric.name for metric in view.spec.metrics])
+        return msgspec.structs.replace(view, fallback_policies=told.policies, fallback_error=told.error)
 
     def fail_for(self, seconds: int, *answers) -> Decision:
         """Reconcile every 15 seconds until the metric has failed for that long; the last decision."""
@@ -235,7 +235,7 @@ def test_what_is_no_policy(text):
 
 
 @pytest.mark.parametrize(
-    ("annotations", "expected", "flaw"),
+    ("annotations", "expected", "error"),
     [
         (None, (), None),
         ({"other": "x"}, (), None),
@@ -258,10 +258,10 @@ def test_what_is_no_policy(text):
         ),
     ],
 )
-def test_annotations(annotations, expected, flaw):
-    told = fallback_policy.of(annotations, ["a", "b"])
-    assert tuple(None if each.fallback is None else str(each.fallback) for each in told.terms) == expected
-    assert told.flaw == flaw
+def test_annotations(annotations, expected, error):
+    told = fallback_policy.from_annotations(annotations, ["a", "b"])
+    assert tuple(None if each.fallback is None else str(each.fallback) for each in told.policies) == expected
+    assert told.error == error
 
 
 def test_flaws_are_told_of_all_annotations_even_of_those_without_effect():
@@ -271,18 +271,18 @@ def test_flaws_are_told_of_all_annotations_even_of_those_without_effect():
         "hpad.io/activate": "1",
         "other": "x",
     }
-    assert fallback_policy.flaws(told, ["a", "b"]) == {
+    assert fallback_policy.annotation_errors(told, ["a", "b"]) == {
         "hpad.io/activate": 'there is no such annotation; did you mean "hpad.io/activation"?',
         fallback_policy.FAILURE_DURATION: "there is no metric 'c' here; there are a, b",
     }
-    assert fallback_policy.flaws({fallback_policy.FAILURE_DURATION: "soon"}, ["a"]) == {
+    assert fallback_policy.annotation_errors({fallback_policy.FAILURE_DURATION: "soon"}, ["a"]) == {
         fallback_policy.FAILURE_DURATION: "'soon' is not a whole number of 0 or more"
     }
-    assert fallback_policy.flaws(None, ["a"]) == fallback_policy.flaws({"other": "x"}, []) == {}
+    assert fallback_policy.annotation_errors(None, ["a"]) == fallback_policy.annotation_errors({"other": "x"}, []) == {}
 
 
 def test_terms_are_recorded_and_read_back():
-    agreed = (Terms(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500), Terms())
+    agreed = (FallbackPolicy(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500), FallbackPolicy())
     target = Agreed(QUEUE, RATE, replicas=1, annotations={})
     view = target.view()
     step = encode_step(now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=agreed, terms_flaw="x")

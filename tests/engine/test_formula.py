@@ -213,14 +213,14 @@ def test_answers_must_fit_the_metrics() -> None:
 
 def test_what_follows_from_a_spec_is_worked_out_once_and_never_for_another() -> None:
     web = Workload(resource("cpu", averageUtilization=50), replicas=2)
-    first = web.view().intent
+    first = web.view().spec
     web.reconcile(used([100, 100]))
-    assert web.view().intent is first
+    assert web.view().spec is first
     other = msgspec.structs.replace(web.hpa, metadata=ObjectMeta(name="api", namespace="default"))
-    assert web.view(hpa=other).intent.reference == "Deployment/default/web"
-    assert web.view(hpa=other).intent.key.name == "api"
+    assert web.view(hpa=other).spec.reference == "Deployment/default/web"
+    assert web.view(hpa=other).spec.key.name == "api"
     changed = msgspec.structs.replace(web.hpa, spec=msgspec.structs.replace(web.hpa.spec, max_replicas=99))
-    assert web.view(hpa=changed).intent.max_replicas == 99
+    assert web.view(hpa=changed).spec.max_replicas == 99
 
 
 @pytest.mark.parametrize("value", [10**400, 2**63])

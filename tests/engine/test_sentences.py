@@ -17,7 +17,7 @@ from hpad.api.sample import AdapterError, ExternalSample
 from hpad.engine import fallback_policy
 from hpad.engine.conditions import SCALED_TO_ZERO
 from hpad.engine.decide import Decision
-from hpad.engine.history import History, Recommendation
+from hpad.engine.history import History, PastRecommendation
 from hpad.engine.view import Gates
 
 TARGET = 10
@@ -63,15 +63,15 @@ class Case(NamedTuple):
 CASES = [Case(*each) for each in itertools.product(BEHAVIORS, PASTS, METRICS, TOTALS, BOUNDS)]
 
 
-class Terms(Workload):
+class FallbackPolicy(Workload):
     """A workload whose HPA has annotations."""
 
     annotations: dict[str, str]
 
     def view(self, **fields: Any) -> Any:
         view = super().view(**fields)
-        told = fallback_policy.of(self.annotations, [goal.name for goal in view.intent.goals])
-        return msgspec.structs.replace(view, terms=told.terms, terms_flaw=told.flaw)
+        told = fallback_policy.from_annotations(self.annotations, [metric.name for metric in view.spec.metrics])
+        return msgspec.structs.replace(view, fallback_policies=told.policies, fallback_error=told.error)
 
 
 def decided(case: Case) -> Decision:
@@ -79,7 +79,7 @@ def decided(case: Case) -> Decision:
     queue, rate = external("queue", averageValue=str(TARGET)), external("rate", averageValue="10")
     two = case.metric in ("ignored", "failing beside")
     low, high = case.bounds
-    web = Terms(
+    web = FallbackPolicy(
         *((queue, rate) if two else (queue,)),
         replicas=5,
         low=low,
@@ -92,7 +92,7 @@ def decided(case: Case) -> Decision:
         "fallback": {fallback_policy.FALLBACK: "replicas:8 after 0s"},
         "ignored": {fallback_policy.FALLBACK: "rate=ignore after 0s"},
     }.get(case.metric, {})
-    past = [Recommendation(START - timedelta(seconds=ago), replicas) for ago, replicas in PASTS[case.past]]
+    past = [PastRecommendation(START - timedelta(seconds=ago), replicas) for ago, replicas in PASTS[case.past]]
     web.history = History(tuple(past))
     answers = [DOWN if case.metric == "fallback" else series(case.total), *([DOWN] if two else [])]
     return web.reconcile(*answers)
@@ -224,7 +224,7 @@ def test_a_held_count_is_let_go_with_the_last_recommendation_that_holds_it() -> 
     """12 was recommended first, but the later 9 keeps 9 replicas just as well, and for longer."""
     web = Workload(external("queue", averageValue="10"), replicas=9, high=20, behavior=BEHAVIORS["windows"])
     past = ((100, 12), (40, 9))
-    web.history = History(tuple(Recommendation(START - timedelta(seconds=ago), count) for ago, count in past))
+    web.history = History(tuple(PastRecommendation(START - timedelta(seconds=ago), count) for ago, count in past))
     assert "for 80 s more (until 12:01:20Z), since 9 was recommended 40 s ago" in str(web.reconcile(series(10)))
 
 

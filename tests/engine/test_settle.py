@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support.engine import START, Workload, external, resource, series, used
 
-from hpad.engine.history import Recommendation, Rescale
+from hpad.engine.history import PastRecommendation, Rescale
 from hpad.engine.settle import Outcome, settle
 
 QUEUE = external("queue", averageValue="10")
@@ -42,7 +42,7 @@ def test_a_written_scale_is_remembered() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(60))
     assert web.history.scale_ups == (Rescale(START, 3),)
-    assert web.history.recommendations == (Recommendation(START, 3), Recommendation(START, 6))
+    assert web.history.recommendations == (PastRecommendation(START, 3), PastRecommendation(START, 6))
     assert web.hpa.status.last_scale_time == START
     assert web.settled is not None
     assert (web.settled.action, web.settled.metric_computations) == ("scale_up", (("External", "scale_up", "none"),))
@@ -121,7 +121,7 @@ def test_an_api_version_that_is_none_is_a_fault_of_the_spec() -> None:
     [
         ("", {}, "SelectorRequired", "InvalidSelector"),
         ("app in (", {}, "InvalidSelector", "InvalidSelector"),
-        ("app=web", {"rivals": ("rival", "other")}, "AmbiguousSelector", "AmbiguousSelector"),
+        ("app=web", {"competing_hpas": ("rival", "other")}, "AmbiguousSelector", "AmbiguousSelector"),
     ],
 )
 def test_pods_that_can_not_be_told_stop_the_decision(
@@ -138,7 +138,7 @@ def test_pods_that_can_not_be_told_stop_the_decision(
 
 def test_rivals_are_named_in_order() -> None:
     web = Workload(QUEUE, replicas=3)
-    web.reconcile(rivals=("zebra", "ant"))
+    web.reconcile(competing_hpas=("zebra", "ant"))
     assert web.condition("ScalingActive").message.endswith(
         "are controlled by multiple HPAs: [default/ant default/web default/zebra]"
     )

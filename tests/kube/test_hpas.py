@@ -4,7 +4,7 @@ import itertools
 import json
 import tracemalloc
 
-from hpad.engine import spec
+from hpad.engine.spec import compiled_spec
 from hpad.kube import codec
 from hpad.kube.cluster import Cluster
 
@@ -37,10 +37,10 @@ def take(cluster, record):
 async def test_a_status_leaves_the_spec_and_what_was_worked_out_of_it_where_they_are(client, clock):
     cluster = Cluster(client, clock)
     held = take(cluster, version())
-    worked_out = spec.of(held)
+    worked_out = compiled_spec(held)
     newer = take(cluster, version(replicas=2))
     assert newer.spec is held.spec
-    assert spec.of(newer) is worked_out
+    assert compiled_spec(newer) is worked_out
     assert newer.status.current_replicas == 2
     assert newer.metadata.resource_version != held.metadata.resource_version
 
@@ -51,7 +51,7 @@ async def test_another_spec_takes_the_place_of_the_one_before(client, clock):
     for goal in ("1Ki", "2Ki", "2048", "2Ki"):
         held = take(cluster, version(goal))
         assert str(held.spec.metrics[0].external.target.average_value) == goal
-        assert spec.of(held).goals[0].spec is held.spec.metrics[0]
+        assert compiled_spec(held).metrics[0].spec is held.spec.metrics[0]
 
 
 async def test_statuses_take_the_place_of_little(client, clock):
@@ -64,7 +64,7 @@ async def test_statuses_take_the_place_of_little(client, clock):
         tracemalloc.start()
         try:
             for name in names:
-                spec.of(take(cluster, version(name=name, replicas=replicas)))
+                compiled_spec(take(cluster, version(name=name, replicas=replicas)))
             return tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()

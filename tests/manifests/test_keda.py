@@ -245,17 +245,17 @@ def test_a_schedule_asks_for_replicas() -> None:
 def test_a_fallback_is_for_all_but_cpu_and_memory(spec: dict[str, Any], expected: str) -> None:
     cpu = trigger("cpu", {"value": "60"}, metricType="Utilization")
     annotations = hpa_of(converted(cpu, trigger("rabbitmq", RABBITMQ), **spec))["metadata"]["annotations"]
-    read = fallback_policy.of(annotations, ["cpu", "shop-worker-s1-rabbitmq"])
-    assert read.flaw is None
-    assert [str(each.fallback) if each.fallback else None for each in read.terms] == [None, expected]
+    read = fallback_policy.from_annotations(annotations, ["cpu", "shop-worker-s1-rabbitmq"])
+    assert read.error is None
+    assert [str(each.fallback) if each.fallback else None for each in read.policies] == [None, expected]
 
 
 def test_what_counts_as_activity_is_carried_over() -> None:
     found = converted(trigger("rabbitmq", RABBITMQ | {"activationValue": "5.5"}), trigger("prometheus", PROMETHEUS))
-    read = fallback_policy.of(
+    read = fallback_policy.from_annotations(
         hpa_of(found)["metadata"]["annotations"], ["shop-worker-s0-rabbitmq", "shop-worker-s1-prometheus"]
     )
-    assert [each.activation for each in read.terms] == [5_500, None]
+    assert [each.activation for each in read.policies] == [5_500, None]
 
 
 def test_everything_that_is_left_behind_is_named() -> None:

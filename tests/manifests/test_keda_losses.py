@@ -145,7 +145,7 @@ def test_what_is_written_is_valid(document: dict[str, Any]) -> None:
     assert [str(error) for error in loaded.errors] == []
     assert loaded.hpa is not None
     names = [metric["external"]["metric"]["name"] for metric in found.hpa["spec"]["metrics"] if "external" in metric]
-    assert fallback_policy.flaws(loaded.hpa.metadata.annotations, names) == {}
+    assert fallback_policy.annotation_errors(loaded.hpa.metadata.annotations, names) == {}
     assert convert.flaws(output.document([found]), found.sources) == []
 
 

@@ -152,7 +152,7 @@ def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
             scale_error=seen.view.scale_error,
             stale=seen.view.stale,
             scale_update_errors=seen.step.scale_update_errors,
-            rivals=seen.view.rivals,
+            rivals=seen.view.competing_hpas,
         )
         for seen in replay.run(decoded)
     ]

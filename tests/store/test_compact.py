@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from hpad.api.metadata import Key
-from hpad.engine.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
 from hpad.store.compact import Memories
 from hpad.store.memory import Last, Memory
 
@@ -22,10 +22,10 @@ def memory(uid: str = "1", recommendations: int = 20) -> Memory:
     return Memory(
         uid=uid,
         history=History(
-            tuple(Recommendation(at, 3 + number % 2) for number, at in enumerate(times)),
+            tuple(PastRecommendation(at, 3 + number % 2) for number, at in enumerate(times)),
             (Rescale(times[0], 2), Rescale(times[1], 1, outdated=True)),
             (Rescale(times[2], 1),),
-            (Heard("External load", None, times[3], 4),),
+            (LastSample("External load", None, times[3], 4),),
         ),
         at=times[-1],
         left=4,

@@ -10,13 +10,13 @@ import pytest
 from support import virtual_time
 
 from hpad.api.metadata import Key
-from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.store import persistent, record
 from hpad.store.memory import Last, Memory
 from hpad.telemetry import Telemetry
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
-LATELY = History((Recommendation(virtual_time.START, 3),), (Rescale(virtual_time.START, 1),))
+LATELY = History((PastRecommendation(virtual_time.START, 3),), (Rescale(virtual_time.START, 1),))
 PACE = persistent.Pace(tick=1, rest=15)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.engine.history import Heard, History, Recommendation, Rescale
+from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
 from hpad.store import record
 from hpad.store.memory import Begun, Memory, Validity
 
@@ -19,8 +19,8 @@ moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9000, 
 counts = st.integers(0, 2**31 - 1)
 seconds = st.floats(0, 1e9)
 rescales = st.lists(st.builds(Rescale, moments, counts, st.booleans(), st.booleans()), max_size=5).map(tuple)
-recommendations = st.lists(st.builds(Recommendation, moments, counts, st.booleans()), max_size=30).map(tuple)
-heard = st.builds(Heard, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
+recommendations = st.lists(st.builds(PastRecommendation, moments, counts, st.booleans()), max_size=30).map(tuple)
+heard = st.builds(LastSample, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
 histories = st.builds(History, recommendations, rescales, rescales, st.lists(heard, max_size=2).map(tuple))
 conditions = st.builds(
     HorizontalPodAutoscalerCondition,
@@ -92,13 +92,13 @@ def test_a_later_format_is_named() -> None:
 
 
 def test_an_hour_of_recommendations_takes_two_kilobytes() -> None:
-    past = tuple(Recommendation(START + timedelta(seconds=15 * turn), 100 + turn) for turn in range(240))
+    past = tuple(PastRecommendation(START + timedelta(seconds=15 * turn), 100 + turn) for turn in range(240))
     assert len(record.encode(KEY, Memory(uid="0" * 36, history=History(past)))) < 2048
 
 
 def test_what_is_too_much_is_stood_for_by_what_holds_longer() -> None:
     count = record.MOST + 500
-    past = tuple(Recommendation(START + timedelta(seconds=turn), (turn * 7919) % 1000) for turn in range(count))
+    past = tuple(PastRecommendation(START + timedelta(seconds=turn), (turn * 7919) % 1000) for turn in range(count))
     ups = downs = tuple(Rescale(START + timedelta(seconds=turn), 1 + turn % 5) for turn in range(count))
     kept = record.decode(KEY, record.encode(KEY, Memory(history=History(past, ups, downs)))).history
     assert len(kept.recommendations) == len(kept.scale_ups) == len(kept.scale_downs) == record.MOST

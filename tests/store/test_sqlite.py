@@ -15,7 +15,7 @@ import pytest
 from support import virtual_time
 
 from hpad.api.metadata import Key
-from hpad.engine.history import History, Recommendation
+from hpad.engine.history import History, PastRecommendation
 from hpad.store import record, sqlite
 from hpad.store.memory import Memory, StoreError
 
@@ -26,7 +26,7 @@ Rows = dict[Key, bytes]
 
 def rows(count: int, *, salt: int = 0) -> Rows:
     keys = [Key("shop", f"web-{n}") for n in range(count)]
-    past = tuple(Recommendation(START + timedelta(seconds=15 * turn), 5 + salt) for turn in range(40))
+    past = tuple(PastRecommendation(START + timedelta(seconds=15 * turn), 5 + salt) for turn in range(40))
     return {key: record.encode(key, Memory(uid=f"uid-{key.name}", history=History(past))) for key in keys}
 
 

@@ -25,7 +25,7 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.kube import client
 from hpad.kube.auth import credentials
 from hpad.lab.cluster import Cluster
@@ -55,7 +55,7 @@ def memory(number: int, tick: int) -> Memory:
     dice = random.Random(f"{number} {tick}")
     now = START + TURN * (WINDOW + tick)
     moments = [now - TURN * (WINDOW - turn) + timedelta(microseconds=dice.randrange(100_000)) for turn in range(WINDOW)]
-    past = tuple(Recommendation(moment, 10 + dice.randrange(9)) for moment in moments)
+    past = tuple(PastRecommendation(moment, 10 + dice.randrange(9)) for moment in moments)
     known = History(past, (Rescale(moments[-3], 2),), (Rescale(moments[-9], 1),))
     uid = str(uuid.UUID(int=random.Random(number).getrandbits(128)))
     return Memory(uid=uid, history=known, at=now, left=10 + dice.randrange(9))

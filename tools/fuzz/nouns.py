@@ -95,8 +95,8 @@ def hpa(data: bytes) -> None:
     assert reading.hpa is not None or reading.errors
     if reading.hpa is None:
         return
-    fallback_policy.of(reading.hpa.metadata.annotations, METRICS)
-    assert all(fallback_policy.flaws(reading.hpa.metadata.annotations, METRICS).values())
+    fallback_policy.from_annotations(reading.hpa.metadata.annotations, METRICS)
+    assert all(fallback_policy.annotation_errors(reading.hpa.metadata.annotations, METRICS).values())
     filled = defaults.defaulted(reading.hpa)
     assert defaults.defaulted(filled) == filled
     for error in validation.validate(filled, scale_to_zero=False):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hpad.api.metadata import Key
-from hpad.engine.history import History, Recommendation, Rescale
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.store import record
 from hpad.store.memory import Memory
 
@@ -153,7 +153,7 @@ SCENARIOS = (
     _json({"hpa": _V2, "otherHpaSelectors": {"x": "app=web"}, "steps": [{**_STEP, "scaleUpdateErrors": ["conflict"]}]}),
 )
 _WHEN = datetime(2026, 1, 2, tzinfo=UTC)
-_HISTORY = History((Recommendation(_WHEN, 3),), (Rescale(_WHEN, 2),), (Rescale(_WHEN, 1),))
+_HISTORY = History((PastRecommendation(_WHEN, 3),), (Rescale(_WHEN, 2),), (Rescale(_WHEN, 1),))
 RECORDS = (
     record.encode(Key("shop", "web"), Memory(uid="u", history=_HISTORY, at=_WHEN, left=3)),
     record.encode(Key("shop", "web"), Memory()),
