@@ -15,6 +15,7 @@ from hpad.cli.checks import ERROR, LEVELS, Finding
 from hpad.daemon import logs
 from hpad.kube import client, errors
 from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ConfigError
 
 _EPILOG = """\
 It takes the settings of `hpad run`, from the same places; run it as the same user, in the same place. It reads, asks
@@ -64,7 +65,7 @@ async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
     found = await checks.built(told, clock.SystemClock())
     try:
         where = await asyncio.to_thread(kubeconfig.load_cluster_config, told.kubeconfig, told.context)
-    except kubeconfig.ConfigError as error:
+    except ConfigError as error:
         found += await checks.check_store(told, None)
         return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
     found += await checks.check_store(told, where.namespace)

@@ -34,6 +34,7 @@ from hpad.cli.output import Failure
 from hpad.clock import Clock
 from hpad.kube import client, cluster
 from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ConfigError
 from hpad.sources import call, manager, plugins, raised, routes
 from hpad.sources.redact import Redactor
 
@@ -192,7 +193,7 @@ class Cluster:
         try:
             found = await asyncio.to_thread(kubeconfig.load_cluster_config, self._kubeconfig, self._context)
             self._connection = client.Client(found, self._clock)
-        except kubeconfig.ConfigError as error:
+        except ConfigError as error:
             if self._kubeconfig is not None or self._context is not None:
                 raise Failure(str(error)) from None
         api = None if self._connection is None else cluster.Api(self._connection)

@@ -20,7 +20,7 @@ from hpad.controller.reconcile import Options, Reconciler
 from hpad.election import coordinator, lease, owner
 from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, limiter, watch
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
 from hpad.recording import writer
 from hpad.settings import Settings
@@ -81,7 +81,7 @@ class Assembly:
     def __init__(
         self,
         settings: Settings,
-        cluster_config: kubeconfig.ClusterConfig,
+        cluster_config: ClusterConfig,
         clock: Clock,
         telemetry: Telemetry,
         reflector_options: watch.ReflectorOptions | None,

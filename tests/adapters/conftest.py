@@ -19,7 +19,7 @@ from hpad import clock as clocks
 from hpad import testing
 from hpad.adapter import Context
 from hpad.kube import client
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cluster import Api
 from hpad.lab.cluster import Cluster
 from hpad.lab.demo.workloads import amqp
@@ -195,7 +195,7 @@ async def kubernetes() -> AsyncIterator[KubernetesApi]:
     clock = clocks.SystemClock()
     async with (
         Cluster(kubelet=False, controllers=False) as cluster,
-        client.Client(kubeconfig.ClusterConfig(server=cluster.url), clock) as api,
+        client.Client(ClusterConfig(server=cluster.url), clock) as api,
         testing.context("metrics-server", api=Api(api)) as context,
     ):
         yield KubernetesApi(cluster, context)

@@ -12,7 +12,7 @@ from hpad import clock as clocks
 from hpad import testing
 from hpad.adapter import AdapterError, Context, ExternalSample, ObjectSample, PodSample, PodValue
 from hpad.kube import client
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cluster import Api
 from hpad.sources.limits import Limits
 from hpad.sources.source import Source
@@ -79,7 +79,7 @@ class Server:
 @pytest.fixture
 async def server(stub) -> AsyncIterator[Server]:
     async with (
-        client.Client(kubeconfig.ClusterConfig(server=stub.url), clocks.SystemClock()) as api,
+        client.Client(ClusterConfig(server=stub.url), clocks.SystemClock()) as api,
         testing.context("api", api=Api(api)) as context,
     ):
         yield Server(stub, context)

@@ -14,7 +14,7 @@ from hpad.cli.checks import Finding
 from hpad.clock import SystemClock
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import client
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster, discovery
 from hpad.settings import Settings
 
@@ -87,7 +87,7 @@ async def test_two_hpas_of_the_api_server(cluster: Cluster, tmp_path: Path) -> N
 async def test_a_client_that_scales_the_target(cluster: Cluster, tmp_path: Path, agent: str, levels: list[str]) -> None:
     cluster.apply(hpa("mine"))
     path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-    async with client.Client(kubeconfig.ClusterConfig(server=cluster.url), SystemClock(), user_agent=agent) as other:
+    async with client.Client(ClusterConfig(server=cluster.url), SystemClock(), user_agent=agent) as other:
         scale = json.loads(await other.request("GET", path))
         await other.request("PUT", path, body=json.dumps({**scale, "spec": {"replicas": 2}}).encode())
     findings = await targets(tmp_path, cluster)

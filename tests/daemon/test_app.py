@@ -15,7 +15,7 @@ import structlog
 
 from hpad import settings
 from hpad.daemon import app, logs
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.recording.writer import RecordError
 from hpad.serve.server import ServeError
@@ -23,7 +23,7 @@ from hpad.store import persistent
 from hpad.store.memory import StoreError
 from hpad.telemetry.controller import QueueSeries
 
-NOBODY = kubeconfig.ClusterConfig(server="http://127.0.0.1:9")
+NOBODY = ClusterConfig(server="http://127.0.0.1:9")
 
 
 def told(**changes: Any) -> settings.Settings:
@@ -43,7 +43,7 @@ def tasks() -> set[str]:
 async def test_a_whole_life_leaves_no_task_behind(cluster: Cluster) -> None:
     before = tasks()
     stop = asyncio.Event()
-    daemon = app.App(told(), cluster_config=kubeconfig.ClusterConfig(server=cluster.url))
+    daemon = app.App(told(), cluster_config=ClusterConfig(server=cluster.url))
     running = asyncio.create_task(daemon.run(stop))
     async with asyncio.timeout(60):
         await daemon.ready()
@@ -107,16 +107,14 @@ async def test_a_heartbeat_that_fails_ends_the_daemon_loudly(cluster: Cluster, m
     })  # fmt: skip
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(60):
-            await app.App(told(), cluster_config=kubeconfig.ClusterConfig(server=cluster.url)).run(asyncio.Event())
+            await app.App(told(), cluster_config=ClusterConfig(server=cluster.url)).run(asyncio.Event())
 
 
 async def test_a_file_whose_name_is_no_text_is_a_trouble_like_any_other(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"\xff.yaml")).write_text("kind: [")
     logs.configure("info", "json")
     try:
-        async with app.App(
-            told(manifests=tmp_path), cluster_config=kubeconfig.ClusterConfig(server=cluster.url)
-        ) as daemon:
+        async with app.App(told(manifests=tmp_path), cluster_config=ClusterConfig(server=cluster.url)) as daemon:
             async with asyncio.timeout(60):
                 await daemon.ready()
             assert daemon.server is not None
@@ -132,7 +130,7 @@ async def test_a_state_that_cannot_be_saved_is_named_as_what_it_means(
 ) -> None:
     monkeypatch.setattr(persistent.Lasting, "trouble", property(lambda store: "the disk is full"))
     store = settings.StoreSettings(kind="sqlite", path=tmp_path / "history.db")
-    async with app.App(told(store=store), cluster_config=kubeconfig.ClusterConfig(server=cluster.url)) as daemon:
+    async with app.App(told(store=store), cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         assert "a restart would lose the state of the HPAs: the disk is full" in daemon.troubles()
 
 
@@ -148,7 +146,7 @@ async def test_nothing_blocks_the_loop(cluster: Cluster, tmp_path: Path) -> None
     hpa = {"scaleTargetRef": ref, "maxReplicas": 3}
     cluster.apply({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **head, "spec": hpa})
     guard = blockbuster.BlockBuster("hpad")
-    daemon = app.App(told(record=tmp_path / "records"), cluster_config=kubeconfig.ClusterConfig(server=cluster.url))
+    daemon = app.App(told(record=tmp_path / "records"), cluster_config=ClusterConfig(server=cluster.url))
     guard.activate()
     try:
         async with daemon, asyncio.timeout(60):

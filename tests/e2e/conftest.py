@@ -15,7 +15,7 @@ from hpad.clock import Clock
 from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube import watch
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 
 Json = dict[str, Any]
@@ -43,13 +43,13 @@ class World:
         *,
         ready: bool = True,
         clock: Clock | None = None,
-        cluster_config: kubeconfig.ClusterConfig | None = None,
+        cluster_config: ClusterConfig | None = None,
         reflector_options: watch.ReflectorOptions | None = None,
         **changes: Any,
     ) -> app.App:
         """Start hpad; keyword arguments are fields of its Settings."""
         told = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
-        where = cluster_config or kubeconfig.ClusterConfig(server=self.cluster.url)
+        where = cluster_config or ClusterConfig(server=self.cluster.url)
         self.daemon = app.App(
             settings.Settings(**told), clock=clock, cluster_config=where, reflector_options=reflector_options
         )

@@ -47,7 +47,7 @@ from hpad.controller.schedule import Plan, TooEarly
 from hpad.controller.workers import Slot, Slots
 from hpad.engine import settle
 from hpad.kube import client
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.recording.format import Scenario, Step, decode_scenario, decode_step
 from hpad.store import configmaps, persistent, sqlite
 from hpad.store import memory as memory_module
@@ -151,7 +151,7 @@ async def opened(
         return
     async with contextlib.AsyncExitStack() as stack:
         if where.startswith("http"):
-            api = await stack.enter_async_context(client.Client(kubeconfig.ClusterConfig(server=where), SystemClock()))
+            api = await stack.enter_async_context(client.Client(ClusterConfig(server=where), SystemClock()))
             shelf: persistent.Shelf = configmaps.ConfigMaps(api, "default", "hpad-history")
         else:
             shelf = sqlite.Sqlite(Path(where), SystemClock())

@@ -15,7 +15,7 @@ from e2e.conftest import AT_LAST, Json
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.kube import client
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 
 WEB = Key("default", "web")
 REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -25,7 +25,7 @@ CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utili
 @asynccontextmanager
 async def somebody(world: Any, agent: str) -> AsyncIterator[client.Client]:
     """Another client of the API server, which notes its writes under the first part of its user agent."""
-    where = kubeconfig.ClusterConfig(server=world.cluster.url)
+    where = ClusterConfig(server=world.cluster.url)
     async with client.Client(where, SystemClock(), user_agent=agent) as made:
         yield made
 

@@ -12,7 +12,7 @@ from support import kubectl_binaries
 from hpad import settings
 from hpad.daemon import app
 from hpad.engine.view import Tunables
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 
 pytest_plugins = ("support.kubectl_fixtures",)
 CALM = timedelta(seconds=1.5)
@@ -216,7 +216,7 @@ async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
     assert "deletionTimestamp" in cluster.get("pods", "web-1")["metadata"]
     impatient = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
     told = settings.Settings(sync_period=CALM, listen=None, tunables=impatient)
-    async with app.App(told, cluster_config=kubeconfig.ClusterConfig(server=cluster.url)):
+    async with app.App(told, cluster_config=ClusterConfig(server=cluster.url)):
         async with asyncio.timeout(kubectl_binaries.SECONDS):
             while "100%/100%" not in await kubectl("get hpa web"):  # noqa: ASYNC110  # kubectl is the one to say so
                 await asyncio.sleep(0.1)

@@ -11,7 +11,7 @@ import pytest
 from hpad import settings
 from hpad.daemon import app
 from hpad.engine.view import Tunables
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 
 WORKER = """
@@ -59,7 +59,7 @@ async def test_processes_that_burn_cpu_get_company_and_lose_it_again(cluster: Cl
         listen=None,
         tunables=Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0)),
     )
-    async with app.App(told, cluster_config=kubeconfig.ClusterConfig(server=cluster.url)):
+    async with app.App(told, cluster_config=ClusterConfig(server=cluster.url)):
         await _until(cluster, 3)
         assert len(cluster.pids()) >= 1
         await asyncio.to_thread(busy.unlink)

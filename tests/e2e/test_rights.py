@@ -17,6 +17,7 @@ from support import kubectl_binaries
 from hpad import settings
 from hpad.cli import doctor
 from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster, tls, users
 from hpad.settings.shape import Election, Serving
 
@@ -35,7 +36,7 @@ def documents(name: str) -> list[Json]:
 
 
 @contextlib.asynccontextmanager
-async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World, kubeconfig.ClusterConfig]]:
+async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World, ClusterConfig]]:
     """A world with those roles, a Deployment with too much to do, its HPA, and the way in for the service account."""
     async with worlds(Cluster(auto_ready=True, authorization=True)) as world:
         for each in manifests:

@@ -81,7 +81,7 @@ def test_a_kubeconfig_that_is_just_being_written_is_refused_at_most(tmp_path):
             "exec: env is no list of variables with a name and a value each",
         ),
         ({"user": {"exec": {"args": ["a\0b"]}}}, "exec: /bin/true cannot be run: embedded null byte"),
-        ({"user": {"auth-provider": "oidc"}}, "the user 'u' has an auth-provider that is none"),
+        ({"user": {"auth-provider": "oidc"}}, "the user 'u' has the auth-provider 'oidc'"),
         ({"user": {"token": "one\ntwo"}}, "the token is none: it holds characters that no token has"),
     ],
 )

@@ -129,4 +129,4 @@ def test_certificates_that_cannot_be_used(tmp_path):
     message = refused(kubeconfig(path, server=https, cluster={"certificate-authority": "ca.crt"}))
     assert "certificate authority cannot be used" in message
     missing = kubeconfig(path, server=https, user={"token": SECRET}, cluster={"certificate-authority": "none.crt"})
-    assert f"File does not exists: {tmp_path / 'none.crt'}" in refused(missing)
+    assert f"certificate-authority: {tmp_path / 'none.crt'}: no such file" in refused(missing)

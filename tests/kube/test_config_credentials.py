@@ -1,9 +1,10 @@
-"""Who hpad is to a cluster: tokens, passwords, plugins, OIDC."""
+"""Who hpad is to a cluster: tokens, passwords, exec plugins."""
 
 import asyncio
 import base64
 import dataclasses
 import json
+import os
 import ssl
 import stat
 import sys
@@ -195,82 +196,28 @@ def test_a_plugin_that_is_not_there(tmp_path):
     assert "No such file" in refused(kubeconfig(tmp_path / "k", user=user))
 
 
-PAST, FUTURE = 1_000_000_000, 4_000_000_000
+@pytest.mark.parametrize("name", ["oidc", "gcp"])
+def test_an_auth_provider_is_refused_with_the_plugin_to_use(tmp_path, name):
+    """The message names the file of the user, which is not the first file here."""
+    first = kubeconfig(tmp_path / "one", users=[])
+    user = {"auth-provider": {"name": name, "config": {"id-token": SECRET, "refresh-token": SECRET}}}
+    second = kubeconfig(tmp_path / "two", user=user)
+    for files in ((second,), (first, second)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KUBECONFIG", os.pathsep.join(files))
+            assert refused() == (
+                f"{second}: the user 'u' has the auth-provider '{name}', which hpad does not support; "
+                "use an exec plugin instead, such as kubectl oidc-login for OpenID Connect"
+            )
 
 
-def jwt(number, expires):
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires, "n": number}).encode()).decode().rstrip("=")
-    return f"head.{claims}.{SECRET}"
-
-
-class Provider:
-    """An OpenID Connect provider with one client."""
-
-    def __init__(self, *, answer=None, status=200):
-        self.script, self.answer, self.status = Script(), answer, status
-        self.used = []
-
-    async def handle(self, request):
-        if request.path.endswith("openid-configuration"):
-            return await says({"token_endpoint": f"http://{request.host}/token"})(request)
-        form = await request.post()
-        self.used.append((form["refresh_token"], request.headers.get("Authorization")))
-        given = {"id_token": jwt(len(self.used), FUTURE)} if self.answer is None else self.answer
-        return await says(given, self.status)(request)
-
-
-def oidc(port, **more):
-    settings = {"idp-issuer-url": f"http://127.0.0.1:{port}", "client-id": "me", "client-secret": "s", **more}
-    return {"auth-provider": {"name": "oidc", "config": settings}}
-
-
-async def test_an_expired_oidc_token_is_refreshed_once(tmp_path, clock):
-    provider = Provider()
-    async with serving(provider.handle) as port:
-        user = oidc(port, **{"id-token": jwt(0, PAST), "refresh-token": "r-1"})
-        loaded = await load(kubeconfig(tmp_path / "k", user=user))
-        for _ in range(3):
-            assert await sent(loaded, clock) == {"Authorization": f"Bearer {jwt(1, FUTURE)}"}
-            clock.skipped += 61
-    assert provider.used == [("r-1", "Basic " + base64.b64encode(b"me:s").decode())]
-
-
-async def test_a_good_oidc_token_asks_nobody(tmp_path, clock):
-    user = oidc(1, **{"id-token": jwt(0, FUTURE)})
-    loaded = await load(kubeconfig(tmp_path / "k", user=user))
-    assert await sent(loaded, clock) == {"Authorization": f"Bearer {jwt(0, FUTURE)}"}
-
-
-async def test_an_oidc_token_that_ends_in_no_year_of_ours_is_sent_as_it_is(tmp_path, clock):
-    """Whoever wrote milliseconds: the server has the word."""
-    token = jwt(0, FUTURE * 1000)
-    loaded = await load(kubeconfig(tmp_path / "k", user=oidc(1, **{"id-token": token})))
-    assert await sent(loaded, clock) == {"Authorization": f"Bearer {token}"}
-
-
-@pytest.mark.parametrize(
-    ("answer", "status", "said"),
-    [
-        ({"error": "invalid_grant", "error_description": SECRET}, 400, "answered 400: invalid_grant"),
-        ({}, 200, "without an id_token"),
-        (b"<html>", 200, "answered something else"),
-        (SECRET.encode(), 500, "answered 500: no reason given"),
-    ],
-)
-async def test_an_oidc_provider_that_refuses_is_quoted_with_care(tmp_path, answer, status, said):
-    async with serving(Provider(answer=answer, status=status).handle) as port:
-        path = kubeconfig(tmp_path / "k", user=oidc(port, **{"refresh-token": SECRET}))
-        message = await asyncio.to_thread(refused, path)
-    assert said in message
-    assert "context 'x': oidc: " in message
-
-
-def test_oidc_without_what_it_needs(tmp_path):
-    assert "log in again" in refused(kubeconfig(tmp_path / "k", user=oidc(1, **{"id-token": jwt(0, PAST)})))
-    insecure = oidc(1, **{"refresh-token": SECRET, "idp-issuer-url": "http://idp.example"})
-    assert "no https URL" in refused(kubeconfig(tmp_path / "k", user=insecure))
-    gcp = {"auth-provider": {"name": "gcp", "config": {"access-token": SECRET}}}
-    assert "use an exec plugin" in refused(kubeconfig(tmp_path / "k", user=gcp))
+async def test_files_are_found_beside_the_kubeconfig_that_names_them(tmp_path, monkeypatch, clock):
+    """As in client-go: a relative path starts at the file of its own entry, also where several files are merged."""
+    cluster = kubeconfig(tmp_path / "clusters" / "k", users=[])
+    user = kubeconfig(tmp_path / "users" / "k", user={"tokenFile": "token"})
+    (tmp_path / "users" / "token").write_text("one")
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join([cluster, user]))
+    assert await sent(await load(), clock) == {"Authorization": "Bearer one"}
 
 
 @pytest.mark.parametrize("name", ["as", "as-uid", "as-groups"])

@@ -10,7 +10,7 @@ import pytest
 
 from hpad import __version__, settings
 from hpad.daemon import app
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.lab.cluster.resources import BUILT_IN
 from hpad.manifests import documents as files
@@ -25,7 +25,7 @@ MANIFESTS = (
 )  # fmt: skip
 PODS = ("config/deployment.yaml", "config/sidecar.yaml")
 ACCOUNTS = {"config/deployment.yaml": "config/rbac.yaml", "config/sidecar.yaml": "config/rbac-one-namespace.yaml"}
-NOBODY = kubeconfig.ClusterConfig(server="http://127.0.0.1:9")
+NOBODY = ClusterConfig(server="http://127.0.0.1:9")
 
 
 def pod(only: Only, file: str) -> Json:

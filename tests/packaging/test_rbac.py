@@ -19,7 +19,7 @@ from aiohttp import web
 from hpad import settings
 from hpad.daemon import app
 from hpad.engine.view import Tunables
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster, Resource, ScalePaths
 from hpad.settings.shape import Election
 
@@ -217,7 +217,7 @@ async def at_work(
         async with Gatekeeper(cluster.url, rules).open() as gate:
             pace = {"sync_period": timedelta(seconds=1), "tunables": IMPATIENT}
             wanted = settings.Settings(listen=None, manifests=manifests, **pace, **told)
-            async with app.App(wanted, cluster_config=kubeconfig.ClusterConfig(server=gate.url)) as daemon:
+            async with app.App(wanted, cluster_config=ClusterConfig(server=gate.url)) as daemon:
                 async with asyncio.timeout(240):
                     await daemon.ready()
                     while not all(scaled(cluster, each["metadata"]["name"]) for each in hpas):  # noqa: ASYNC110  # no event for it

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpad import settings
 from hpad.kube import errors
-from hpad.kube.auth import kubeconfig
+from hpad.kube.auth.credentials import ConfigError
 from hpad.lab.demo import cpu, logs, queue, stage
 from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.pace import USUAL, Pace
@@ -24,7 +24,7 @@ NO_BROKER = (
     "not installed. On Debian: apt-get install rabbitmq-server"
 )
 
-FAILURES = (DemoError, OSError, errors.ApiError, kubeconfig.ConfigError)
+FAILURES = (DemoError, OSError, errors.ApiError, ConfigError)
 """What `run` raises where the stage cannot be put up."""
 
 

@@ -1,0 +1,255 @@
+"""One context of kubeconfig files: checks it, and reads the server, the credentials and the TLS settings from it.
+
+The loader of kubernetes_asyncio merges the files and decodes certificates. It blocks, writes client keys to temporary
+files, and takes a third of a second to import: so it is imported only when a kubeconfig is read, and called outside
+the event loop. Errors quote paths and names, never file contents.
+"""
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import urlsplit
+
+from hpad.api.text import shown
+from hpad.kube.auth import exec_plugin
+from hpad.kube.auth.credentials import ConfigError, Credentials
+
+REREAD_S = 60.0
+"""Seconds between two readings of tokens and certificates in files, as in client-go (transport/token_source.go)."""
+_TIMEOUT_S = 60.0  # for an exec plugin
+_ANONYMOUS = "hpad:nobody"
+_TLS_FIELDS = (
+    *("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"),
+    *("client-certificate", "client-certificate-data"),
+)
+_FILE_FIELDS = {
+    "clusters": {"certificate-authority": "certificate-authority-data"},
+    "users": {
+        "client-certificate": "client-certificate-data",
+        "client-key": "client-key-data",
+        "tokenFile": "token",
+    },
+}
+"""Fields that name a file, each with the field that takes precedence over it."""
+_IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
+
+
+class _Entry(NamedTuple):
+    """A context, cluster or user; `content` is the mapping inside the merged kubeconfig, `file` where it comes from."""
+
+    name: Any
+    content: dict[str, Any]
+    file: str
+
+
+@dataclass
+class KubeContext:
+    """One context of the kubeconfig `files`; None is the current context. Reads its credentials repeatedly."""
+
+    files: list[str]
+    context: str | None
+    namespace: str = "default"
+    has_plugin: bool = False
+    granted: exec_plugin.Granted | None = None
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    def read(self) -> Credentials:
+        """The current credentials. Raises ConfigError."""
+        return self.open()[1]
+
+    def open(self) -> tuple[Any, Credentials]:
+        """The loader's Configuration and the credentials; creates or updates `tls`. Raises ConfigError."""
+        from kubernetes_asyncio.client import Configuration
+
+        configuration = type.__call__(Configuration)  # bypasses the shared default object
+        with _temporary_folder() as folder:
+            try:
+                loader = self._loader(folder)
+                self._load(loader, configuration)
+                self._update_tls(configuration)
+            finally:
+                _remove_loader_files()
+        token = configuration.api_key.get("BearerToken", "")
+        expires = None if self.granted is None else _utc(self.granted.expires)
+        return configuration, Credentials(token.strip(), expires)
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise ConfigError(f"{', '.join(self.files)}, context {shown(self.context)}: {problem}") from None
+
+    def _load(self, loader: Any, configuration: Any) -> None:
+        """Runs the loader. Its errors may quote secrets, so only their type is reported."""
+        try:
+            loader.load_and_set(configuration).send(None)  # never waits: plugins ran before, there is no auth-provider
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001  # any error of the loader
+            self._fail(f"the credentials cannot be read: {type(error).__name__}")
+
+    def _update_tls(self, configuration: Any) -> None:
+        """Creates the TLS context, or loads renewed certificates into it: new connections use them."""
+        if not configuration.host.startswith("https"):
+            return
+        if self.tls is None:
+            self.tls = tls_context(configuration)
+        elif configuration.ssl_ca_cert and configuration.verify_ssl:
+            self.tls.load_verify_locations(configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            try:
+                self.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+            except (ssl.SSLError, OSError) as error:
+                self._fail(f"the client certificate cannot be used: {error}")
+
+    def _loader(self, folder: str) -> Any:
+        """The loader of kubernetes_asyncio for this context, after checks that give better errors than the loader."""
+        from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+        try:
+            merged: Any = KubeConfigMerger(os.pathsep.join(self.files)).config
+        except OSError as error:
+            raise ConfigError(f"{error.filename or ', '.join(self.files)}: cannot be read: {error.strerror}") from None
+        except Exception as error:  # noqa: BLE001  # a YAML error quotes the file, which may hold secrets
+            mark = getattr(error, "problem_mark", None)
+            line = f", line {mark.line + 1}" if mark is not None else ""
+            raise ConfigError(f"{', '.join(self.files)}: not a kubeconfig{line}") from None
+        self._prepare(merged.value)
+        return KubeConfigLoader(
+            config_dict=merged, active_context=self.context, config_base_path=None, temp_file_path=folder
+        )
+
+    def _prepare(self, merged: dict[str, Any]) -> None:
+        """Checks the context, its cluster and its user, and completes them for the loader. Raises ConfigError."""
+        name = self.context or merged.get("current-context")
+        if not name:
+            raise ConfigError(f"{', '.join(self.files)}: there is no current-context; name one with --context")
+        self.context = name
+        context = self._entry(merged, "contexts", name).content
+        self.namespace = context.get("namespace") or "default"
+        if not context.get("user"):  # anonymous, but the loader requires a user
+            context["user"] = _ANONYMOUS
+            merged["users"].append({"name": _ANONYMOUS, "user": {}})
+        cluster = self._entry(merged, "clusters", context.get("cluster"))
+        user = self._entry(merged, "users", context["user"])
+        cluster.content["server"] = self._address(cluster, user.content)
+        self._check_user(user)
+        self._resolve_files("clusters", cluster)
+        self._resolve_files("users", user)
+        self.has_plugin = "exec" in user.content
+        if self.has_plugin:
+            self._ask_plugin(user, cluster)
+
+    def _address(self, cluster: _Entry, user: Mapping[str, Any]) -> str:
+        """The URL of the server. As in client-go (rest/url_utils.go), host:port means https if TLS is configured."""
+        written = cluster.content.get("server")
+        if not written:
+            self._fail(f"the cluster {shown(cluster.name)} has no server")
+        address = str(written)
+        if "@" in address:  # not quoted: the error would show the password
+            self._fail(f"the cluster {shown(cluster.name)} has a server with a user in its address; name a user")
+        if "://" not in address:
+            tls = any(cluster.content.get(name) or user.get(name) for name in _TLS_FIELDS)
+            address = f"{'https' if tls else 'http'}://{address}"
+        if not is_address(address):
+            self._fail(
+                f"the cluster {shown(cluster.name)} has the server {shown(written)}, which is "
+                "not an address such as https://10.0.0.1:6443"
+            )
+        return address
+
+    def _check_user(self, user: _Entry) -> None:
+        """Refuses fields that the loader ignores, and auth-providers."""
+        for name in _IMPERSONATION:
+            if user.content.get(name):
+                self._fail(
+                    f"the user {shown(user.name)} asks for impersonation ({name}:), which hpad does "
+                    "not do; use a user of its own"
+                )
+        provider = user.content.pop("auth-provider", None)
+        if provider:
+            named = shown(provider.get("name") if isinstance(provider, dict) else provider)
+            raise ConfigError(
+                f"{user.file}: the user {shown(user.name)} has the auth-provider {named}, which hpad does not support; "
+                "use an exec plugin instead, such as kubectl oidc-login for OpenID Connect"
+            )
+
+    def _resolve_files(self, section: str, entry: _Entry) -> None:
+        """Makes paths absolute: relative ones start at the folder of the entry's own file, as in client-go."""
+        for name, preferred in _FILE_FIELDS[section].items():
+            if entry.content.get(name) and not entry.content.get(preferred):
+                path = Path(entry.file).absolute().parent / str(entry.content[name])
+                if not path.is_file():
+                    self._fail(f"{name}: {path}: no such file")
+                entry.content[name] = str(path)
+
+    def _ask_plugin(self, user: _Entry, cluster: _Entry) -> None:
+        """Replaces `exec` by the token or the certificate that the plugin gives."""
+        try:
+            folder = Path(user.file).parent
+            self.granted = exec_plugin.ask(user.content.pop("exec"), cluster.content, folder, _TIMEOUT_S)
+        except ConfigError as error:
+            self._fail(str(error))
+        user.content.update(self.granted.as_user())
+
+    def _entry(self, merged: dict[str, Any], section: str, name: Any) -> _Entry:
+        """The entry with that name in "contexts", "clusters" or "users". Raises ConfigError."""
+        kind, known = section.removesuffix("s"), []
+        for number, node in enumerate(merged.get(section) or ()):
+            entry = getattr(node, "value", node)  # the loader wraps entries in nodes that know their file
+            if not isinstance(entry, dict):
+                self._fail(f"{section}[{number}] is no mapping with a name")
+            if entry.get("name") == name:
+                entry[kind] = entry.get(kind) or {}
+                if not isinstance(entry[kind], dict):
+                    self._fail(f"the {kind} {shown(name)} is no mapping")
+                return _Entry(name, entry[kind], str(getattr(node, "path", None) or self.files[0]))
+            known.append(shown(entry.get("name")))
+        self._fail(f"no {shown(name)} among the {section}; there is {', '.join(known) or 'none'}")
+
+
+def tls_context(configuration: Any) -> ssl.SSLContext:
+    """TLS with the cluster's CA or the system's; like Go, without the stricter rules of newer Python versions."""
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"{configuration.host}: its certificate authority cannot be used: {error}") from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is an http or https URL with a host and a valid port."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """A folder that is removed afterwards. Raises ConfigError if none can be created, as on a full disk."""
+    try:
+        created = tempfile.TemporaryDirectory(prefix="hpad-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigError(f"there is no room for a temporary folder: {error.strerror}") from None
+    with created as folder:
+        yield folder
+
+
+def _remove_loader_files() -> None:
+    """Removes the loader's copies of keys and certificates; it would keep them until the process ends."""
+    from kubernetes_asyncio.config import kube_config
+
+    kube_config._cleanup_temp_files()
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(UTC)
