@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler, HPAScalingPolicy, HPAScalingRules
 
 DEFAULT_CPU_UTILIZATION: Final = 80
-DEFAULT_METRIC: Final = api.MetricSpec(
+DEFAULT_METRIC: Final = v2.MetricSpec(
     type="Resource",
-    resource=api.ResourceMetricSource(
-        name="cpu", target=api.MetricTarget(type="Utilization", average_utilization=DEFAULT_CPU_UTILIZATION)
+    resource=v2.ResourceMetricSource(
+        name="cpu", target=v2.MetricTarget(type="Utilization", average_utilization=DEFAULT_CPU_UTILIZATION)
     ),
 )
 SCALE_UP: Final = HPAScalingRules(
@@ -35,7 +35,7 @@ def with_behavior(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Only the rules of a behavior filled in, if there is one: versions without defaults for them need them written."""
     if hpa.spec.behavior is None:
         return hpa
-    behavior = api.HorizontalPodAutoscalerBehavior(
+    behavior = v2.HorizontalPodAutoscalerBehavior(
         scale_up=_rules(hpa.spec.behavior.scale_up, SCALE_UP),
         scale_down=_rules(hpa.spec.behavior.scale_down, SCALE_DOWN),
     )

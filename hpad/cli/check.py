@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.conversion import v1
 from hpad.api.fields import INVALID, FieldError, invalid, required
 from hpad.cli import inputs
@@ -139,7 +139,7 @@ def _judge(document: Document, namespace: str, scale_to_zero: bool) -> Verdict |
     if not _is_whole_file(document):
         if _is_configuration(value):
             return _without_object(document, "configuration", (FieldError(INVALID, "", _APART),))
-        detail = f"an HPA has kind: {api.KIND} and apiVersion: {api.API_VERSION}"
+        detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
         return _without_object(document, "", (*document.faults, required("kind", detail)))
     from hpad.cli import configuration  # here, as HPAs are checked without it
 
@@ -159,7 +159,7 @@ def _hpa(document: Document, namespace: str, scale_to_zero: bool) -> Verdict:
     errors, defaulted = loaded.errors, None
     if loaded.hpa is not None:
         errors += tuple(_annotation_errors(loaded.hpa))
-        defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(api.to_builtins(loaded.hpa)), document)
+        defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(v2.to_builtins(loaded.hpa)), document)
     errors += tuple(map(_unset, _placeholders(document.value)))
     warnings = _placed(document, tuple(_ignored(document.value)))
     return Verdict(document, str(loaded), loaded.name, _placed(document, errors), defaulted, warnings)
@@ -201,7 +201,7 @@ def _unset(place: tuple[str | int, ...]) -> FieldError:
     return FieldError(INVALID, field, f"{field}: {detail}")
 
 
-def _annotation_errors(hpa: api.HorizontalPodAutoscaler) -> Iterator[FieldError]:
+def _annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[FieldError]:
     """What is wrong with the annotations that are the daemon's own; the API server takes any."""
     annotations = hpa.metadata.annotations or {}
     if any(name.startswith(fallback_policy.PREFIX) for name in annotations):

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from hpad.api import conversion, defaults
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.fields import INVALID, FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import configuration, inputs, output
@@ -294,10 +294,10 @@ class _Work:
 
     def _write(self, hpa: HorizontalPodAutoscaler, document: Document) -> None:
         wanted = conversion.to_v1(defaults.with_behavior(hpa)) if self.version == "v1" else hpa
-        built: dict[str, Any] = api.to_builtins(wanted)
+        built: dict[str, Any] = v2.to_builtins(wanted)
         problem = self.output.hpa(hpas.with_whole_metadata(built, document), document)
         if problem is not None:
-            self._complain(document, f"{api.KIND} {hpa.metadata.namespace}/{hpa.metadata.name}", [problem])
+            self._complain(document, f"{v2.KIND} {hpa.metadata.namespace}/{hpa.metadata.name}", [problem])
 
     def _tell(self, document: Document, subject: str, notes: Iterable[Note]) -> None:
         placed = sorted(((document.line_of(note.field), note) for note in notes), key=lambda pair: pair[0])

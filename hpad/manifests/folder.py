@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.fields import DUPLICATE, INVALID, FieldError, required
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
@@ -359,7 +359,7 @@ def _stamp(path: Path, scale_to_zero: bool) -> _Stamp:
 def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """The HPA without a status, a digest of its content as its resourceVersion."""
     hpa = msgspec.structs.replace(hpa, status=HorizontalPodAutoscalerStatus())
-    content = msgspec.json.encode(hpa, enc_hook=api.enc_hook, order="sorted")
+    content = msgspec.json.encode(hpa, enc_hook=v2.enc_hook, order="sorted")
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
     return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, resource_version=digest))
 

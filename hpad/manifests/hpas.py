@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import decode, defaults, validation
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.fields import FieldError, type_invalid
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
@@ -38,7 +38,7 @@ class Loaded:
         return self.hpa is not None and not self.errors
 
     def __str__(self) -> str:
-        return f"{api.KIND} {self.namespace}/{self.name or '?'}"
+        return f"{v2.KIND} {self.namespace}/{self.name or '?'}"
 
 
 def is_hpa(value: Any) -> bool:
@@ -46,7 +46,7 @@ def is_hpa(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kind, version = value.get("kind"), value.get("apiVersion")
-    return kind == api.KIND or (isinstance(version, str) and version.startswith("autoscaling/") and kind != "Scale")
+    return kind == v2.KIND or (isinstance(version, str) and version.startswith("autoscaling/") and kind != "Scale")
 
 
 def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zero: bool = False) -> Loaded:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from hpad.api import decode, hpa
+from hpad.api import decode
+from hpad.api import hpa as v2
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
@@ -179,7 +180,7 @@ def test_a_selector_may_be_text(text: str, wanted: Any) -> None:
     source = {"metric": {"name": "q", "selector": text}, "target": {"type": "AverageValue", "averageValue": 30}}
     [read] = decode.decode(document(metrics=metric("External", **source))).spec.metrics
     assert read.external is not None
-    assert hpa.to_builtins(read.external.metric.selector) == wanted
+    assert v2.to_builtins(read.external.metric.selector) == wanted
 
 
 @pytest.mark.parametrize("text", ["queue=", "a > 1", "queue worker"])
@@ -197,7 +198,7 @@ def test_null_is_absent() -> None:
     value = {**document(minReplicas=None, metrics=None, behavior={"scaleUp": None}), "status": None}
     read = decode.decode(value)
     assert (read.spec.min_replicas, read.spec.metrics) == (None, ())
-    assert read.spec.behavior == hpa.HorizontalPodAutoscalerBehavior()
+    assert read.spec.behavior == v2.HorizontalPodAutoscalerBehavior()
 
 
 def test_metadata_that_decisions_do_not_need_is_known() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpad.api import defaults, hpa
+from hpad.api import defaults
+from hpad.api import hpa as v2
 
 UP = {
     "stabilizationWindowSeconds": 0,
@@ -19,10 +20,10 @@ DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "p
 
 
 def filled(spec: dict[str, Any]) -> dict[str, Any]:
-    given = hpa.from_builtins({"metadata": {"name": "web"}, "spec": spec})
+    given = v2.from_builtins({"metadata": {"name": "web"}, "spec": spec})
     once = defaults.defaulted(given)
     assert defaults.defaulted(once) == once
-    found: dict[str, Any] = hpa.to_builtins(once)["spec"]
+    found: dict[str, Any] = v2.to_builtins(once)["spec"]
     return found
 
 
@@ -66,8 +67,8 @@ def test_tolerance_is_kept_and_has_no_default() -> None:
 
 
 def test_the_older_versions_leave_behavior_alone_until_it_is_judged() -> None:
-    behavior = hpa.HorizontalPodAutoscalerBehavior(scale_up=hpa.HPAScalingRules(select_policy="Min"))
-    given = hpa.HorizontalPodAutoscaler(spec=hpa.HorizontalPodAutoscalerSpec(max_replicas=2, behavior=behavior))
+    behavior = v2.HorizontalPodAutoscalerBehavior(scale_up=v2.HPAScalingRules(select_policy="Min"))
+    given = v2.HorizontalPodAutoscaler(spec=v2.HorizontalPodAutoscalerSpec(max_replicas=2, behavior=behavior))
     once = defaults.with_minimum_and_metrics(given)
     assert once.spec.behavior is behavior
     assert once.spec == msgspec.structs.replace(given.spec, min_replicas=1, metrics=(defaults.DEFAULT_METRIC,))

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hpad.api import hpa
+from hpad.api import hpa as v2
 
 
 def test_what_go_always_writes_is_always_there() -> None:
-    assert hpa.to_builtins(hpa.HorizontalPodAutoscaler()) == {
+    assert v2.to_builtins(v2.HorizontalPodAutoscaler()) == {
         "kind": "HorizontalPodAutoscaler",
         "apiVersion": "autoscaling/v2",
         "metadata": {},
@@ -19,23 +19,23 @@ def test_what_go_always_writes_is_always_there() -> None:
 
 
 def test_times_are_rfc_3339() -> None:
-    condition = hpa.HorizontalPodAutoscalerCondition("AbleToScale", "True", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
-    assert hpa.to_builtins(condition)["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    condition = v2.HorizontalPodAutoscalerCondition("AbleToScale", "True", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert v2.to_builtins(condition)["lastTransitionTime"] == "2026-01-02T03:04:05Z"
 
 
 @pytest.mark.parametrize(("written", "text"), [("0.5", "500m"), (1, "1"), (1.5, "1500m"), ("1024Mi", "1Gi")])
 def test_quantities_are_text_or_numbers_and_come_out_canonical(written: object, text: str) -> None:
-    read = msgspec.convert({"type": "Value", "value": written}, hpa.MetricTarget, dec_hook=hpa.dec_hook)
-    assert hpa.to_builtins(read) == {"type": "Value", "value": text}
+    read = msgspec.convert({"type": "Value", "value": written}, v2.MetricTarget, dec_hook=v2.dec_hook)
+    assert v2.to_builtins(read) == {"type": "Value", "value": text}
 
 
 def test_a_wrong_type_names_the_path() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"spec\.maxReplicas"):
-        hpa.from_builtins({"spec": {"maxReplicas": "ten"}})
+        v2.from_builtins({"spec": {"maxReplicas": "ten"}})
 
 
 def test_an_unknown_type_is_a_bug_and_says_so() -> None:
     with pytest.raises(NotImplementedError):
-        hpa.dec_hook(complex, 1)
+        v2.dec_hook(complex, 1)
     with pytest.raises(NotImplementedError):
-        hpa.enc_hook(1j)
+        v2.enc_hook(1j)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hpad.api import conversion
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 
@@ -40,7 +40,7 @@ def answers(row: Row) -> Row:
     assert plain.hpa is not None
     return {
         "in": row["in"],
-        "defaulted": hpas.without_empty_policies(api.to_builtins(plain.hpa)),
+        "defaulted": hpas.without_empty_policies(v2.to_builtins(plain.hpa)),
         "errors": msgspec.to_builtins(list(plain.errors)),
         "errorsScaleToZero": msgspec.to_builtins(list(zero.errors)),
     }
@@ -81,7 +81,7 @@ def test_what_a_real_server_takes_is_filled_in_as_there(recordings: Path) -> Non
         loaded = load(posted(exchange))
         assert loaded.hpa is not None, name
         given = loaded.hpa if exchange["body"]["apiVersion"] == "autoscaling/v2" else conversion.to_v1(loaded.hpa)
-        ours = api.to_builtins(given)
+        ours = v2.to_builtins(given)
         assert not loaded.errors, name
         assert (ours["spec"], ours["status"]) == (exchange["body"]["spec"], exchange["body"]["status"]), name
     assert len(exchanges) > 10

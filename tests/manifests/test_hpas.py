@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.metadata import Key
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
@@ -76,7 +76,7 @@ def test_metadata_comes_out_whole() -> None:
     given = document(metadata=metadata)
     loaded = hpas.load(given)
     assert loaded.hpa is not None
-    whole = hpas.with_whole_metadata(api.to_builtins(loaded.hpa), given)
+    whole = hpas.with_whole_metadata(v2.to_builtins(loaded.hpa), given)
     assert whole["metadata"] == {
         "name": "web",
         "namespace": "default",

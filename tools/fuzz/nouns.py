@@ -14,7 +14,7 @@ import pytest
 from hpad import settings
 from hpad.adapter import AdapterError
 from hpad.api import conversion, decode, defaults, duration, names, selector, validation
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.fields import FieldError
 from hpad.api.metadata import Key
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
@@ -101,9 +101,9 @@ def hpa(data: bytes) -> None:
     assert defaults.defaulted(filled) == filled
     for error in validation.validate(filled, scale_to_zero=False):
         assert isinstance(error, FieldError)
-    written = api.to_builtins(reading.hpa)
+    written = v2.to_builtins(reading.hpa)
     assert decode.decode(written) == reading.hpa
-    json.dumps(api.to_builtins(conversion.to_v1(reading.hpa)))
+    json.dumps(v2.to_builtins(conversion.to_v1(reading.hpa)))
     json.dumps(written)
 
 

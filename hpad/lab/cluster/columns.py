@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from hpad.api import hpa
+from hpad.api import hpa as v2
 from hpad.lab.cluster import pods, selectors, targets
 from hpad.lab.cluster.resources import Object, Resource
 
@@ -112,7 +112,7 @@ def _reference(obj: Object) -> str:
 
 
 def _targets(obj: Object) -> str:
-    return targets.targets(hpa.from_builtins(obj))
+    return targets.targets(v2.from_builtins(obj))
 
 
 def _minimum(obj: Object) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import hpa as api
+from hpad.api import hpa as v2
 from hpad.api.fields import required
 from hpad.engine import fallback_policy
 from hpad.manifests.keda import found as gathered
@@ -205,8 +205,8 @@ def _hpa(metadata: Fields, spec: Fields, found: Found) -> dict[str, Any]:
     own = gathered.annotations(found, fallback)
     name = handed_on.get("name") or metadata.get("name")
     return {
-        "apiVersion": api.API_VERSION,
-        "kind": api.KIND,
+        "apiVersion": v2.API_VERSION,
+        "kind": v2.KIND,
         "metadata": _metadata(metadata, name, own, found),
         "spec": made,
     }
