@@ -1,21 +1,16 @@
-"""A number out of a JSON document that some HTTP endpoint serves.
+"""Numbers from JSON documents that HTTP servers publish.
 
-The operator writes down where the document is and where in it the number stands. An HPA's author chooses a metric by
-its name, and may give values to those parameters of the URL that the operator listed.
+The configuration names the document and the place of the number in it. An HPA chooses a metric by its name
+and may set the URL parameters that the configuration lists.
 """
 
 import asyncio
-import os
 import re
-import ssl
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
-import aiohttp
 import msgspec
-import yarl
 
 from hpad.adapter import (
     EXTERNAL,
@@ -27,26 +22,24 @@ from hpad.adapter import (
     Query,
     meant,
     parse_duration,
-    read_part,
-    reason,
     shown,
 )
+from hpad.adapter_http import Http, HttpOptions, SecretRef, TlsOptions, decoded, url_flaw
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(\*)\]")
-_TEXT = re.compile(rb'"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)', re.DOTALL)
-"""A text, up to the end of the document where it is not closed: it matches at each quote, and so takes linear time."""
 _INT64 = range(-(2**63), 2**63)
 
+_JSON = msgspec.json.Decoder()
+
 Step = str | int | None
-_Stamp = tuple[int, int, int]
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a metric's number is.
+    """The place of a metric's number.
 
     url: the document. path: the number in it: names with dots between, [0] for an element of a list, [*] for each of
     its elements (whose values count together), such as "queues[0].depth" or "shards[*].backlog"; "" for a document that
-    is but a number. params: the labels that the metric's selector must give, sent as parameters of the URL.
+    is only a number. params: the labels that the metric's selector must give, sent as parameters of the URL.
     """
 
     url: str
@@ -54,42 +47,29 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: list[str] = []
 
     def __post_init__(self) -> None:
-        try:
-            parts = urllib.parse.urlsplit(self.url)
-            bad_port = parts.port == 0
-        except ValueError:
-            raise ValueError("url: no URL, or no number for a port") from None
-        if "@" in parts.netloc:
-            raise ValueError("url: leave credentials out of it; write headers: {Authorization: {file: …}}")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment or bad_port:
+        if flaw := url_flaw(self.url, ("http", "https"), "http://host/path"):
+            raise ValueError(f"url: {flaw}")
+        if urllib.parse.urlsplit(self.url).fragment:
             raise ValueError(f'url: {shown(self.url)} is not of the form "http://host/path"')
         steps(self.path)
 
 
-class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value that is kept elsewhere.
-
-    file: whose content it is.
-    """
-
-    file: str
-
-
 class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """metrics: name -> where it is.
+    """metrics: name -> the place of its number.
 
-    headers: sent with each request; a value may be {file: …}, which is read for each batch.
-    ca: a PEM file to trust instead of the system's, read again when it changes; insecure: trust any certificate.
-    max_bytes, max_elements: a document with more bytes, or with more values, lists and objects, is refused, which
-    spoils its own metrics alone. request_timeout: of one document, for the same reason.
+    headers: sent with each request; a value may be {file: …} or {env: …}, which is read again for each request.
+    ca: a PEM file to trust instead of the system's, loaded again when it changes; insecure: trust any certificate.
+    proxy: the URL of an HTTP proxy. max_bytes, max_elements: a document with more bytes, or with more values, lists and
+    objects, is refused, and only its own metrics fail. request_timeout: of one document.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"header_files": "headers: {NAME: {file: …}}"}
 
     metrics: dict[str, Metric]
-    headers: dict[str, str | Elsewhere] = {}
+    headers: dict[str, str | SecretRef] = {}
     ca: str = ""
     insecure: bool = False
+    proxy: str = ""
     max_bytes: int = 1 << 20
     max_elements: int = 50_000
     request_timeout: str = "5s"
@@ -99,10 +79,12 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("max_bytes and max_elements are numbers of 1 or more")
         if self.seconds <= 0:
             raise ValueError(f"request_timeout: {shown(self.request_timeout)} is not a duration above zero")
+        if self.proxy and (flaw := url_flaw(self.proxy, ("http",), "http://proxy:3128")):
+            raise ValueError(f"proxy: {flaw}")
 
     @property
     def seconds(self) -> float:
-        """The timeout; raises ValueError."""
+        """The timeout in seconds; raises ValueError."""
         return parse_duration(self.request_timeout).total_seconds()
 
     def __repr__(self) -> str:
@@ -119,24 +101,31 @@ class HttpJson:
     def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
         self.metrics = tuple(settings.metrics)
         self._settings = settings
-        self._context = context
-        self._tls: tuple[_Stamp, ssl.SSLContext] | None = None
+        self._clock = context.clock
+        options = HttpOptions(
+            headers=settings.headers,
+            tls=TlsOptions(ca=settings.ca, insecure=settings.insecure),
+            proxy=settings.proxy,
+            timeout=settings.seconds,
+            connect_timeout=settings.seconds,
+            max_bytes=settings.max_bytes,
+        )
+        self._http = Http(context, options)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """Every number, or why there is none."""
+        """A sample or an error per query; each document is fetched once."""
         urls = [self._url(query) for query in queries]
-        wanted = list(dict.fromkeys(url for url in urls if isinstance(url, str)))
-        opened = await asyncio.to_thread(self._opened)
-        bodies = dict(zip(wanted, await asyncio.gather(*(self._fetched(url, opened) for url in wanted)), strict=True))
-        return await asyncio.to_thread(self._samples, queries, urls, bodies)
+        distinct = list(dict.fromkeys(url for url in urls if isinstance(url, str)))
+        bodies = await asyncio.gather(*map(self._body, distinct))
+        return await asyncio.to_thread(self._samples, queries, urls, dict(zip(distinct, bodies, strict=True)))
 
     def group(self, query: Query) -> str | None:
-        """A document is fetched once for all the numbers in it."""
+        """The URL of the document: one request serves all the numbers in it."""
         url = self._url(query)
         return None if isinstance(url, AdapterError) else url
 
     async def aclose(self) -> None:
-        """Nothing to let go of: the session is hpad's."""
+        """Does nothing: hpad closes the session."""
 
     def _url(self, query: Query) -> str | AdapterError:
         metric = self._settings.metrics.get(query.name)
@@ -144,83 +133,30 @@ class HttpJson:
             known = ", ".join(self._settings.metrics)
             hint = meant(query.name, self._settings.metrics)
             return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
-        given: dict[str, str] = {}
+        parameters: dict[str, str] = {}
         for term in query.selector.requirements if query.selector is not None else ():
             if term.operator.value not in ("=", "==") or term.key not in metric.params:
                 listed = ", ".join(f"{name}=…" for name in metric.params) or "no selector"
                 return AdapterError(f'metric "{query.name}" cannot be selected by "{term}"; it takes {listed}', "spec")
-            given[term.key] = term.values[0]
-        missing = [name for name in metric.params if name not in given]
+            parameters[term.key] = term.values[0]
+        missing = [name for name in metric.params if name not in parameters]
         if missing:
             return AdapterError(f'metric "{query.name}" needs a selector with {missing[0]}=…', "spec")
-        if not given:
+        if not parameters:
             return metric.url
-        return f"{metric.url}{'&' if '?' in metric.url else '?'}{urllib.parse.urlencode(given)}"
+        return f"{metric.url}{'&' if '?' in metric.url else '?'}{urllib.parse.urlencode(parameters)}"
 
-    def _opened(self) -> "_Opened | AdapterError":
-        """What the settings keep in files; blocks."""
-        headers: dict[str, str] = {}
-        for name, value in self._settings.headers.items():
-            try:
-                headers[name] = (
-                    value if isinstance(value, str) else Path(value.file).read_text(encoding="utf-8").strip()
-                )
-            except (OSError, UnicodeDecodeError):
-                file = value if isinstance(value, str) else value.file
-                return AdapterError(f"headers: {name}: {file} cannot be read")
-        if any(character in text for text in headers.values() for character in "\r\n\0"):
-            return AdapterError("headers: a value holds a line break, so that no header can carry it")
+    async def _body(self, url: str) -> bytes | AdapterError:
         try:
-            return _Opened(headers, self._trusted())
-        except OSError:  # ssl.SSLError among them
-            return AdapterError(f"ca: {self._settings.ca} cannot be used")
-
-    def _trusted(self) -> ssl.SSLContext | bool:
-        """What aiohttp takes as `ssl`: loaded again when the CA file has changed. Raises OSError."""
-        if self._settings.insecure or not self._settings.ca:
-            return not self._settings.insecure
-        status = os.stat(self._settings.ca)
-        stamp = status.st_mtime_ns, status.st_ino, status.st_size
-        if self._tls is None or self._tls[0] != stamp:
-            self._tls = stamp, ssl.create_default_context(cafile=self._settings.ca)
-        return self._tls[1]
-
-    async def _fetched(self, url: str, opened: "_Opened | AdapterError") -> bytes | AdapterError:
-        """The document as it came."""
-        if isinstance(opened, AdapterError):
-            return opened
-        where = _where(url)
-        target = yarl.URL(url, encoded=True)
-        try:
-            async with (
-                asyncio.timeout(self._settings.seconds),
-                self._context.http.get(
-                    target, headers=opened.headers, ssl=opened.trusted, allow_redirects=False
-                ) as response,
-            ):
-                if response.status != 200:
-                    return AdapterError(f"{where} answers {response.status}")
-                body = await self._body(response)
-            if body is None:
-                return _unfit(f"{where} answers more than max_bytes ({self._settings.max_bytes})", lasting=True)
-            return body
-        except TimeoutError:
-            return AdapterError(f"{where} did not answer in time")
-        except (aiohttp.ClientError, OSError) as error:
-            return AdapterError(f"{where} cannot be read: {reason(error)}")
-
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes | None:
-        body = bytearray()
-        while part := await read_part(response):
-            body += part
-            if len(body) > self._settings.max_bytes:
-                return None
-        return bytes(body)
+            response = await self._http.fetch(url, name=_name(url))
+        except AdapterError as error:
+            return error
+        return response.body if response.status == 200 else AdapterError(f"{_name(url)} answers {response.status}")
 
     def _samples(
         self, queries: Sequence[Query], urls: Sequence[str | AdapterError], bodies: Mapping[str, bytes | AdapterError]
     ) -> list[Answer]:
-        """The answers; runs in a thread, for a document may hold as many numbers as there may be elements in it."""
+        """The answers. Runs in a thread, because a document may hold as many numbers as `max_elements` allows."""
         documents = {url: self._decoded(url, body) for url, body in bodies.items()}
         return [
             url if isinstance(url, AdapterError) else self._sample(query, documents[url])
@@ -228,15 +164,13 @@ class HttpJson:
         ]
 
     def _decoded(self, url: str, body: bytes | AdapterError) -> Any:
-        """The document, or an AdapterError. Elements are counted before they are made."""
+        """The document, or an AdapterError."""
         if isinstance(body, AdapterError):
             return body
-        if _elements(body, self._settings.max_elements) > self._settings.max_elements:
-            return _unfit(f"{_where(url)} answers more than max_elements ({self._settings.max_elements})", lasting=True)
         try:
-            return msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return _unfit(f"{_where(url)} answers no JSON")
+            return decoded(_JSON, body, _name(url), "JSON", max_elements=self._settings.max_elements)
+        except AdapterError as error:
+            return _unfit(error.message, lasting=error.lasting)
 
     def _sample(self, query: Query, document: Any) -> Answer:
         if isinstance(document, AdapterError):
@@ -248,42 +182,21 @@ class HttpJson:
             return _unfit(f'metric "{query.name}": there is no number at "{path}" of the document: {_reason(error)}')
         if not values:
             return _unfit(f'metric "{query.name}": the list at "{path}" of the document is empty')
-        return ExternalSample(values, self._context.clock.now())
-
-
-class _Opened(msgspec.Struct, frozen=True):
-    """What each request of a batch is sent with."""
-
-    headers: dict[str, str]
-    trusted: ssl.SSLContext | bool
+        return ExternalSample(values, self._clock.now())
 
 
 def _unfit(message: str, *, lasting: bool = False) -> AdapterError:
-    """The server answered: what is wrong is this document's fault, and no other's."""
+    """An error of one document: the server has answered, and other documents may be fine."""
     return AdapterError(message, lasting=lasting, alive=True)
 
 
-def _where(url: str) -> str:
-    """The address without its parameters, which an HPA's author may have given."""
+def _name(url: str) -> str:
+    """The document as errors name it: without its parameters, whose values may come from an HPA."""
     return urllib.parse.urlsplit(url)._replace(query="").geturl()
 
 
-def _elements(body: bytes, most: int) -> int:
-    """How many values, lists and objects a JSON text holds; an empty list or object counts twice.
-
-    Each is the first in a list or object, or follows a comma. In texts these signs mean nothing; texts are left out
-    only if there are more than `most` signs, since that takes longer.
-    """
-    count = _signs(body)
-    return count if count <= most else _signs(_TEXT.sub(b"", body))
-
-
-def _signs(body: bytes) -> int:
-    return 1 + body.count(b",") + body.count(b"[") + body.count(b"{")
-
-
 def steps(path: str) -> list[Step]:
-    """A path taken apart: names, positions, and None for every element. Raises ValueError."""
+    """The steps of a path: names, positions, and None for every element of a list. Raises ValueError."""
     found: list[Step] = []
     position = 0
     while position < len(path):
@@ -296,7 +209,7 @@ def steps(path: str) -> list[Step]:
 
 
 def _found(document: Any, path: Sequence[Step]) -> list[Any]:
-    """The values at the end of the path; raises KeyError, IndexError, TypeError where it does not lead on."""
+    """The values at the end of the path; raises KeyError, IndexError or TypeError where a step is absent."""
     values = [document]
     for step in path:
         if step is None:
@@ -327,4 +240,4 @@ def _milli(value: Any) -> int:
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"no {shown(error.args[0])}"
-    return "the list is too short" if isinstance(error, IndexError) else "what is there is something else"
+    return "the list is too short" if isinstance(error, IndexError) else "the value there is of another kind"

@@ -1,30 +1,26 @@
-"""How much waits in Redis: the length of a list or of a stream, and what a consumer group has not acknowledged.
+"""Backlogs in Redis: the length of a list or stream, and the entries that a consumer group has not acknowledged.
 
-Source: Redis, commands LLEN, XLEN, XPENDING, TYPE.
-
-RESP2, the protocol of Redis, read within a budget: a server can neither fill the memory nor keep the event loop.
-
-Source: Redis, "RESP protocol specification" (RESP2).
+Source: Redis, commands LLEN, XLEN, XPENDING, TYPE; "RESP protocol specification" (RESP2). Replies are read within a
+budget of bytes and elements, so that a server can neither fill the memory nor block the event loop.
 """
 
 import asyncio
-import os
 import re
 import ssl
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, reason, shown
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
+from hpad.adapter_http import Tls, TlsOptions, failure, read_secrets, secret, url_flaw
 
 MAX_BYTES = 4 << 20
-"""Of all replies of a batch together. The summary of XPENDING takes some 60 bytes per consumer."""
+"""The limit for all replies of a batch together. The summary of XPENDING takes about 60 bytes per consumer."""
 MAX_ELEMENTS = 1 << 16
-"""Replies and entries of arrays, of a batch together."""
+"""The limit for replies and array elements of a batch together."""
 _DEEPEST = 8
 _PAUSE_ELEMENTS = 512
 _NIL = b"-1"
@@ -34,24 +30,24 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class ProtocolError(Exception):
-    """What the server sent is no RESP2, or too much of it; the message is the end of a sentence about the server."""
+    """The reply is not RESP2, or too large; the message is the end of a sentence that begins with the server."""
 
 
 class ReplyError(Exception):
-    """What the server said instead of an answer."""
+    """An error reply of the server."""
 
 
 Reply = str | int | list["Reply"] | None | ReplyError
 
 
 def encoded(command: Sequence[str]) -> bytes:
-    """A command as RESP2 has it: an array of bulk strings, in which any text is safe."""
+    """A command in RESP2: an array of bulk strings, which may hold any text."""
     parts = [part.encode() for part in command]
     return b"".join((b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)))
 
 
 class Replies:
-    """Reads the replies of one batch; `pause` lets others run, and is awaited every few hundred elements."""
+    """Reads the replies of one batch; `pause` yields to the event loop and is awaited every few hundred elements."""
 
     def __init__(self, reader: asyncio.StreamReader, pause: Callable[[], Awaitable[None]]) -> None:
         self._reader = reader
@@ -62,7 +58,7 @@ class Replies:
     async def next(self, depth: int = 0) -> Reply:
         """One reply, None for nil. Raises ProtocolError, EOFError where the connection ends, and OSError.
 
-        A length is refused before anything of that length is read or made room for.
+        A length above the budget is refused before anything of that length is read or allocated.
         """
         self._take_elements(1)
         if self._elements % _PAUSE_ELEMENTS == 0:
@@ -121,7 +117,7 @@ class Replies:
 
 
 def _length(text: bytes) -> int:
-    """A length: digits alone. The only negative one, -1 for nil, is handled before."""
+    """A length in digits. The only negative one, -1 for nil, is handled by the callers."""
     if not _LENGTH.match(text):
         raise ProtocolError(f"sent {_shown(text)} where the length of a value belongs")
     return int(text)
@@ -140,21 +136,22 @@ def _shown(text: bytes) -> str:
 LIST, STREAM, PENDING = "redis_list_length", "redis_stream_length", "redis_stream_pending"
 _TYPES = {LIST: "list", STREAM: "stream", PENDING: "stream"}
 _PORT = 6379
+_EXAMPLE = "redis://host:6379/0"
 _MOST = (2**63 - 1) // 1000
-"""More cannot be said in thousandths of 64 bits."""
+"""The largest count whose thousandths fit into 64 bits."""
 
 
 class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One Redis server.
 
     url: "redis://host:6379/0", or rediss:// for TLS; the path is the number of the database.
-    username: of the server's ACL, if there is one; password: its password; password_file: a file that holds it, read
-    for each batch; password_env: a variable with it.
-    keys: what a metric's selector may say -> the real key, for keys that label values cannot hold ("jobs:mail").
-    only_keys: no other key may be asked for.
-    missing_stream: a stream that is not there is an error, or zero. A list that is not there is an empty one: Redis
+    username: a user of the server's ACL; password: the password; password_file: a file that holds it, read for each
+    batch; password_env: an environment variable that holds it.
+    keys: the key in a metric's selector -> the real key, for keys that label values cannot hold ("jobs:mail").
+    only_keys: selectors may name the keys of `keys` only.
+    missing_stream: a stream that does not exist is an error, or zero. A list that does not exist is empty: Redis
     removes a list with its last element.
-    ca, cert, key: PEM files; insecure: trust any certificate.
+    ca, cert, key: PEM files, loaded again when they change; insecure: trust any certificate.
     """
 
     url: str
@@ -171,16 +168,10 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            parts = urllib.parse.urlsplit(self.url)
-            bad_port = parts.port == 0
-        except ValueError:
-            raise ValueError("url: no URL, or no number for a port") from None
-        if "@" in parts.netloc:
-            raise ValueError("url: leave credentials out of it; write password_file")
-        database = parts.path.strip("/") or "0"
-        if parts.scheme not in ("redis", "rediss") or not parts.hostname or bad_port or not database.isdecimal():
-            raise ValueError(f'url: {shown(self.url)} is not of the form "redis://host:6379/0"')
+        if flaw := url_flaw(self.url, ("redis", "rediss"), _EXAMPLE):
+            raise ValueError(f"url: {flaw}")
+        if not (urllib.parse.urlsplit(self.url).path.strip("/") or "0").isdecimal():
+            raise ValueError(f'url: the path is not the number of a database, as in "{_EXAMPLE}"')
         if sum(map(bool, (self.password, self.password_file, self.password_env))) > 1:
             raise ValueError("give one of password, password_file and password_env")
 
@@ -189,9 +180,9 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Redis:
-    """External metrics of lists and streams, chosen by the selector: `key=…`, and `group=…` for what is pending.
+    """External metrics of lists and streams, chosen by the selector: `key=…`, and `group=…` for pending entries.
 
-    A batch is one connection and one round trip, and its answer has a budget (`resp`).
+    A batch is one connection and one round trip.
     """
 
     serves = frozenset({EXTERNAL})
@@ -204,26 +195,27 @@ class Redis:
         parts = urllib.parse.urlsplit(settings.url)
         self._host, self._port = parts.hostname or "", parts.port or _PORT
         self._database = parts.path.strip("/") or "0"
-        self._secure = parts.scheme == "rediss"
+        tls = TlsOptions(ca=settings.ca, cert=settings.cert, key=settings.key, insecure=settings.insecure)
+        self._tls = Tls(tls) if parts.scheme == "rediss" else None
         self._where = f"Redis {self._host}:{self._port}"
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """Every number, or why there is none; a server that does not answer is an error for all."""
-        asked = [self._commands(query) for query in queries]
-        commands = [command for pair in asked if not isinstance(pair, AdapterError) for command in pair]
+        """A sample or an error per query; a server that does not answer is an error of the whole batch."""
+        planned = [self._commands(query) for query in queries]
+        commands = [command for pair in planned if not isinstance(pair, AdapterError) for command in pair]
         if not commands:
-            return [each for each in asked if isinstance(each, AdapterError)]
+            return [each for each in planned if isinstance(each, AdapterError)]
         replies = iter(await self._replies(commands))
         return [
             each if isinstance(each, AdapterError) else self._sample(query, next(replies), next(replies))
-            for query, each in zip(queries, asked, strict=True)
+            for query, each in zip(queries, planned, strict=True)
         ]
 
     async def aclose(self) -> None:
-        """Nothing to let go of: no connection outlives its batch."""
+        """Does nothing: a connection ends with its batch."""
 
     def _commands(self, query: Query) -> tuple[Sequence[str], Sequence[str]] | AdapterError:
-        """TYPE and the command that counts."""
+        """TYPE and the command that returns the count."""
         needed = ("key", "group") if query.name == PENDING else ("key",)
         terms = query.selector.requirements if query.selector is not None else ()
         given = {term.key: term.values[0] for term in terms if term.operator.value in ("=", "==")}
@@ -235,7 +227,9 @@ class Redis:
                 f'metric "{query.name}" needs a selector "{",".join(f"{name}=…" for name in needed)}"', "spec"
             )
         if self._settings.only_keys and given["key"] not in self._settings.keys:
-            return AdapterError(f'the key "{given["key"]}" is not among those that may be asked for', "spec")
+            return AdapterError(
+                f'the key "{given["key"]}" is not one of the keys that the configuration allows', "spec"
+            )
         key = self._settings.keys.get(given["key"], given["key"])
         counts = {LIST: ("LLEN", key), STREAM: ("XLEN", key), PENDING: ("XPENDING", key, given.get("group", ""))}
         return ("TYPE", key), counts[query.name]
@@ -249,64 +243,44 @@ class Redis:
                 return ExternalSample((0,), self._clock.now())
             return AdapterError(f'{self._where}: there is no stream for "{query.selector}"', "spec")
         if not isinstance(kind, str):
-            return AdapterError(f'{self._where}: TYPE of "{query.selector}" is answered by no type')
+            return AdapterError(f'{self._where}: the reply to TYPE of "{query.selector}" is not a type')
         if kind != _TYPES[query.name]:
             return AdapterError(
-                f'{self._where}: what "{query.selector}" names is a {kind}, no {_TYPES[query.name]}', "spec"
+                f'{self._where}: the key of "{query.selector}" is a {kind}, not a {_TYPES[query.name]}', "spec"
             )
         number = count[0] if query.name == PENDING and isinstance(count, list) and count else count
         if not isinstance(number, int):
-            return AdapterError(f'{self._where}: "{query.name}" is answered by no number')
+            return AdapterError(f'{self._where}: the reply for "{query.name}" is not a number')
         if not 0 <= number <= _MOST:
-            return AdapterError(f'{self._where}: "{query.name}" is answered by {number}, which is no count')
+            return AdapterError(f'{self._where}: the reply for "{query.name}" is {number}, which is not a count')
         return ExternalSample((number * 1000,), self._clock.now())
 
     async def _replies(self, commands: Sequence[Sequence[str]]) -> list[Reply]:
         """The replies to the commands; raises AdapterError."""
-        password, tls = await asyncio.to_thread(self._secrets)
+        settings = self._settings
+        source = {"password": secret(settings.password, settings.password_file, settings.password_env)}
+        try:
+            password = (await read_secrets(source))["password"]
+            tls = await self._tls.context() if self._tls is not None else None
+        except AdapterError as error:
+            raise AdapterError(f"{self._where}: {error.message}") from None
         opening: list[Sequence[str]] = []
         if password:
-            opening.append(("AUTH", *filter(None, (self._settings.username,)), password))
+            opening.append(("AUTH", *filter(None, (settings.username,)), password))
         opening.append(("SELECT", self._database))
         try:
             async with _connected(self._host, self._port, tls) as (reader, writer):
                 writer.write(b"".join(map(encoded, (*opening, *commands))))
                 incoming = Replies(reader, lambda: self._clock.sleep(0))
                 replies = [await incoming.next() for _ in (*opening, *commands)]
-        except ssl.SSLCertVerificationError:
-            raise AdapterError(f"{self._where}: the server's certificate is not trusted (ca)") from None
         except ProtocolError as error:
             raise AdapterError(f"{self._where} {error}") from None
         except (OSError, EOFError) as error:
-            raise AdapterError(f"{self._where} cannot be reached or broke off ({reason(error)})") from None
+            raise AdapterError(f"{self._where} {failure(error)}") from None
         for reply in replies[: len(opening)]:
             if isinstance(reply, ReplyError):
                 raise AdapterError(f"{self._where} refuses: {reply}")
         return replies[len(opening) :]
-
-    def _secrets(self) -> tuple[str, ssl.SSLContext | None]:
-        """The password and what TLS needs; blocks while it reads. Raises AdapterError."""
-        settings = self._settings
-        try:
-            password = settings.password
-            if settings.password_file:
-                password = Path(settings.password_file).read_text(encoding="utf-8").strip()
-            elif settings.password_env:
-                password = os.environ[settings.password_env]
-            return password, self._tls() if self._secure else None
-        except (OSError, UnicodeDecodeError, KeyError) as error:
-            raise AdapterError(
-                f"{self._where}: a file or variable of its settings cannot be read: {_name(error)}"
-            ) from None
-
-    def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self._settings.ca or None)
-        if self._settings.cert:
-            context.load_cert_chain(self._settings.cert, self._settings.key or None)
-        if self._settings.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
 
 
 @asynccontextmanager
@@ -318,7 +292,3 @@ async def _connected(
         yield reader, writer
     finally:
         writer.close()
-
-
-def _name(error: Exception) -> str:
-    return str(getattr(error, "filename", None) or (error.args[0] if isinstance(error, KeyError) else reason(error)))

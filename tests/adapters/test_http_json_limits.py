@@ -15,10 +15,9 @@ from aiohttp import web
 from support import virtual_time
 from support.scripted_source import A, B, Scripted, opened
 
-from hpad import testing
+from hpad import adapter_http, testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
 from hpad.sources import report
-from hpad_adapters import http_json
 from hpad_adapters.http_json import HttpJson
 
 MOST = 50_000
@@ -127,8 +126,8 @@ def test_an_error_of_one_document_opens_no_breaker() -> None:
 def test_texts_are_told_apart_in_linear_time() -> None:
     """A quote that is never closed, before many that are escaped: each byte is looked at once."""
     body = b'"' + b'\\"' * 200_000
-    assert http_json._elements(b"," * 10 + body, 5) == 11
-    assert http_json._TEXT.sub(b"", body + b"\\") == b""
+    assert adapter_http.count_elements(b"," * 10 + body, 5) == 11
+    assert adapter_http._STRING.sub(b"", body + b"\\") == b""
 
 
 async def test_an_exchanged_authority_is_taken_up(tmp_path: Path) -> None:
@@ -160,4 +159,4 @@ async def test_an_exchanged_authority_is_taken_up(tmp_path: Path) -> None:
         ca.unlink()
         (gone,) = await adapter.answer([testing.external("m")])
     assert isinstance(gone, AdapterError)
-    assert f"ca: {ca} cannot be used" in gone.message
+    assert f"{ca} cannot be used" in gone.message

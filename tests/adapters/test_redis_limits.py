@@ -128,21 +128,21 @@ async def test_a_length_that_is_none_is_refused(kind: bytes, length: bytes) -> N
 @pytest.mark.parametrize("nil", [b"$-1\r\n", b"*-1\r\n", b"*1\r\n$-1\r\n", b"*0\r\n", b"$0\r\n\r\n"])
 async def test_nil_and_nothing_are_no_number(nil: bytes) -> None:
     for name, selector in (("redis_list_length", "key=a"), ("redis_stream_pending", "key=a,group=g")):
-        assert "answered by no number" in message(await said_of(nil, name, selector))
+        assert "is not a number" in message(await said_of(nil, name, selector))
 
 
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (b":-5\r\n", "answered by -5, which is no count"),
-        (b":9223372036854775807\r\n", "which is no count"),
+        (b":-5\r\n", "is -5, which is not a count"),
+        (b":9223372036854775807\r\n", "which is not a count"),
         (b":9223372036854775808\r\n", "where a whole number of 64 bits belongs"),
         (b":" + b"9" * 5000 + b"\r\n", "where a whole number of 64 bits belongs"),
         (b":1_000\r\n", "where a whole number of 64 bits belongs"),
         (b": 3\r\n", "where a whole number of 64 bits belongs"),
         (b":\r\n", "where a whole number of 64 bits belongs"),
-        (b"*1\r\n:3\r\n", "answered by no number"),
-        (b"$2\r\n12\r\n", "answered by no number"),
+        (b"*1\r\n:3\r\n", "is not a number"),
+        (b"$2\r\n12\r\n", "is not a number"),
         (b"$2\r\n123\r\n", "longer than it said"),
         (b",1.5\r\n", "did not answer in RESP2"),
         (b"#t\r\n", "did not answer in RESP2"),
@@ -166,7 +166,7 @@ async def test_what_is_within_the_budget_is_read() -> None:
 async def test_a_type_that_is_none_is_not_repeated() -> None:
     async with listening(iter((OPENED, b"*2\r\n+secret\r\n+secret\r\n:1\r\n"))) as (_, url):
         said = message(await ask(url))
-    assert "answered by no type" in said
+    assert "is not a type" in said
     assert "secret" not in said
 
 
