@@ -44,6 +44,10 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
     @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
     def complete(self) -> bool:
         """Whether this is the metadata of the bookmark that ends the initial events of a streaming list."""
         return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
@@ -170,11 +174,11 @@ def page(body: bytes) -> Page:
 
 
 def meta(raw: bytes | msgspec.Raw) -> Meta:
-    """The metadata of any object (of a bookmark, above all); raises UndecodableError."""
+    """The metadata of any object or bookmark; empty if it is unreadable."""
     try:
         return _HEADED.decode(raw).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UndecodableError(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Meta()
 
 
 def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:

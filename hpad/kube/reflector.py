@@ -1,13 +1,16 @@
-"""Feeding a cache so that it never lies: list, then watch, and list again when the watch cannot go on.
+"""Keeps a cache equal to a collection of the API server: lists it, watches it, and lists again when a watch expires.
 
-A list comes as a stream where the server offers that (KEP-3157), else page by page.
+A list is read as a stream if the server supports that (KEP-3157, streaming lists), else in pages. The reflector is a
+state machine: each state has one step, and TRANSITIONS names the next state for each outcome of a step.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from enum import Enum
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -21,20 +24,66 @@ from hpad.telemetry.episode import Episodes
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 _REFUSED = frozenset({403, 404})
-_NO_PROGRESS = "RequestWatchProgress is disabled"  # answered with 500 where etcd is older than 3.4.31 or 3.5.13
-_NO_STREAMING = frozenset({400, 405, 422})  # what servers answer that know no streaming lists, or have them turned off
-_AT_ONCE = 64  # objects of a page that are read before others get their turn: a millisecond or two
-_REFUSALS = 3  # failures of a watch to start, until a list is tried instead
-_UNREADABLE = 1024  # objects that cannot be read and are told apart in the log
-_ABSENCES = 2  # times in a row that nobody answered: who answers next may remember another history
+_NO_STREAMING = frozenset({400, 405, 422})  # answers of servers that do not support streaming lists, or disable them
+_BATCH = 64  # objects of a page that are decoded before other tasks run: one or two milliseconds
+_MOST_REFUSALS = 3  # refused watches in a row until a list is read
+_MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup meanwhile
+_UNREADABLE = 1024  # unreadable objects that are logged separately
+
+
+class State(Enum):
+    """What a reflector does. In a backoff state it waits for `delay` seconds."""
+
+    IDLE = "idle"
+    STREAMING = "listing as a stream"
+    PAGING = "listing in pages"
+    WATCHING = "watching"
+    CHECKING = "checking whether the server still knows the last version"
+    LIST_BACKOFF = "waiting for the next list"
+    PAGE_BACKOFF = "waiting for the next list in pages"
+    WATCH_BACKOFF = "waiting for the next watch"
+    CHECK_BACKOFF = "waiting for the next check"
+    STOPPED = "stopped"
+
+
+class Outcome(Enum):
+    """How a step ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    UNSUPPORTED = "not supported by the server"
+    LOST = "connection lost, or ended by the server before its time"
+    EXPIRED = "the version is not known to the server"
+    CANCELLED = "cancelled"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = {
+    (State.IDLE, Outcome.DONE): State.STREAMING,
+    (State.STREAMING, Outcome.DONE): State.WATCHING,
+    (State.STREAMING, Outcome.UNSUPPORTED): State.PAGING,
+    (State.STREAMING, Outcome.FAILED): State.PAGE_BACKOFF,
+    (State.PAGING, Outcome.DONE): State.WATCHING,
+    (State.PAGING, Outcome.FAILED): State.PAGE_BACKOFF,
+    (State.WATCHING, Outcome.DONE): State.WATCH_BACKOFF,
+    (State.WATCHING, Outcome.FAILED): State.WATCH_BACKOFF,
+    (State.WATCHING, Outcome.LOST): State.CHECK_BACKOFF,
+    (State.WATCHING, Outcome.EXPIRED): State.LIST_BACKOFF,
+    (State.CHECKING, Outcome.DONE): State.WATCHING,
+    (State.CHECKING, Outcome.EXPIRED): State.LIST_BACKOFF,
+    (State.LIST_BACKOFF, Outcome.DONE): State.STREAMING,
+    (State.PAGE_BACKOFF, Outcome.DONE): State.PAGING,
+    (State.WATCH_BACKOFF, Outcome.DONE): State.WATCHING,
+    (State.CHECK_BACKOFF, Outcome.DONE): State.CHECKING,
+    **{(state, Outcome.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
+}
 
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What a cache holds: the resource, how its objects are read, and where a value keeps its resourceVersion.
+    """What a cache holds: the resource, the decoder of its objects, and the resourceVersion of a value.
 
-    `version` is None for values that do not carry one; those cannot be `offer`ed to the cache. `absent` is what to say
-    of a server that does not have the resource, where that is no matter of course.
+    `version` is None for values without a resourceVersion; such values cannot be passed to `Cache.offer`. `absent`
+    explains a server that does not have the resource, "" if that is normal.
     """
 
     resource: paths.Resource
@@ -44,7 +93,7 @@ class Kind(Generic[T]):
 
 
 class ReflectorStore(Protocol[T_contra]):
-    """The cache that is fed."""
+    """The cache that a reflector fills."""
 
     trouble: str | None
     refused: asyncio.Event
@@ -56,25 +105,16 @@ class ReflectorStore(Protocol[T_contra]):
     def settled(self) -> None: ...
 
 
-class _Broken(Exception):
-    """How a watch broke, and up to which version it had come."""
-
-    def __init__(self, error: errors.ApiError, version: str) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.version = version
-
-
 class Reflector(Generic[T]):
-    """The list and watch of one namespace (or of all, "").
+    """Lists and watches one namespace, or all namespaces ("").
 
-    `synced` once a list has come whole; `failing` while the server does not answer as it should; `heard` is the
-    monotonic time of the last proof of life.
+    `synced`: a whole list has been read. `failing`: the last request failed. `heard`: the monotonic time in seconds at
+    which the server last sent something.
     """
 
     def __init__(
         self,
-        cache: ReflectorStore[T],
+        store: ReflectorStore[T],
         kind: Kind[T],
         client: Client,
         namespace: str,
@@ -82,262 +122,243 @@ class Reflector(Generic[T]):
         options: ReflectorOptions,
     ) -> None:
         self.namespace = namespace
+        self.state = State.IDLE
         self.synced = False
         self.failing = False
         self.heard = client.clock.monotonic()
-        self._cache = cache
+        self._store = store
         self._client = client
         self._clock = client.clock
-        self._decode = kind.decode
-        self._resource = str(kind.resource)
-        self._absent = kind.absent
+        self._kind = kind
         self._path = kind.resource.collection(namespace)
         self._params = params
         self._options = options
-        self._streams = True
-        self._stumbled = False
+        self._version = ""
+        self._delay = 0.0
+        self._listed_at = 0.0
+        self._server_streams = True
         self._refusals = self._absences = 0
-        self._in_vain = 0
         self._backoff = watch.Backoff(options.initial_backoff, options.max_backoff)
-        self._relisting = watch.Backoff(options.initial_backoff, options.max_backoff)
-        self._log = structlog.get_logger("hpad.kube", resource=self._resource, namespace=namespace)
-        cannot, can = "object cannot be read", "object can be read again"
-        self._unreadable = Episodes(self._log, self._clock, cannot, can, most=_UNREADABLE)
+        self._relist_backoff = watch.Backoff(options.initial_backoff, options.max_backoff, immediate=1)
+        self._log = structlog.get_logger("hpad.kube", resource=str(kind.resource), namespace=namespace)
+        self._unreadable = Episodes(
+            self._log, self._clock, "object cannot be read", "object can be read again", most=_UNREADABLE
+        )
+        self._steps: dict[State, Callable[[], Awaitable[Outcome]]] = {
+            State.STREAMING: self._stream,
+            State.PAGING: self._page,
+            State.WATCHING: self._watch,
+            State.CHECKING: self._check,
+        }
 
     async def run(self) -> None:
-        """List and watch; where the watch's version has expired, list again, and so on for ever."""
-        while True:
-            try:
-                version = await self._list()
-            except errors.ApiError as error:
-                await self._wait(error)
-                continue
-            self._well()
-            began = self._clock.monotonic()
-            await self._follow(version)
-            await self._breathe(self._clock.monotonic() - began)
-
-    async def _breathe(self, lasted: float) -> None:
-        """The list that a lost watch calls for comes at once; lists that no watch can go on from, less and less often.
-
-        A server whose watches expire as soon as they begin would be asked for nothing but lists, without a pause.
-        """
-        self._in_vain = 0 if lasted >= self._options.max_backoff else self._in_vain + 1
-        if self._in_vain == 0:
-            self._relisting.reset()
-        elif self._in_vain > 1:
-            await self._clock.sleep(self._relisting.next())
-
-    async def _follow(self, version: str) -> None:
-        """Watch from `version` on, again and again, until that leads nowhere and only a list can help."""
-        self._refusals = self._absences = 0
-        while True:
-            began, seconds = self._clock.monotonic(), self._options.watch_seconds()
-            try:
-                version = await self._watch(version, seconds)
-            except _Broken as broken:
-                version = broken.version
-                if self._lost(broken.error):
-                    self._log.info("the watch cannot go on, listing again", error=str(broken.error))
-                    return
-                await self._wait(broken.error)
-                suspicious = broken.error.status == 0
-            else:
-                self._well()
-                lasted = self.heard - began
-                suspicious = lasted < seconds - 1
-                await self._pause(lasted)
-            if suspicious and await self._behind(version):
-                self._log.info("the server has lost its memory, listing again", version=version)
-                return
-
-    async def _watch(self, version: str, seconds: int) -> str:
-        """Follow one watch to its end; the last version seen. Raises _Broken, which has that too."""
+        """Lists and watches until cancelled."""
+        outcome = Outcome.DONE
         try:
-            async with aclosing(
-                watch.changes(self._client, self._path, self._params, version, seconds, self._options.silence(seconds))
-            ) as changes:
-                async for change in changes:
-                    seen = self._apply(change)
-                    if change.type == watch.BOOKMARK and later(version, seen):
-                        raise errors.ApiError(410, "Expired", f"versions went back from {version} to {seen}")
-                    version = seen or version
-        except errors.ApiError as error:
-            raise _Broken(error, version) from error
-        return version
+            while True:
+                self.state = TRANSITIONS[self.state, outcome]
+                outcome = await self._steps.get(self.state, self._wait)()
+        finally:
+            self.state = TRANSITIONS[self.state, Outcome.CANCELLED]
 
-    def _lost(self, error: errors.ApiError) -> bool:
-        """Whether to list again: the version has expired, the server keeps answering something else than a watch, or
-        it was away. Restored from a backup it may have used the same versions for other things.
-        """
+    async def _wait(self) -> Outcome:
+        delay, self._delay = self._delay, 0.0
+        await self._clock.sleep(delay)
+        return Outcome.DONE
+
+    async def _stream(self) -> Outcome:
+        """Reads a streaming list. A stream that failed is followed by a list in pages, whatever the reason."""
+        if not self._server_streams:
+            return Outcome.UNSUPPORTED
+        self._store.listing(self.namespace)
+        try:
+            await self._read_stream()
+        except errors.ApiError as error:
+            self._server_streams = error.status not in _NO_STREAMING
+            # 500: etcd older than 3.4.31 or 3.5.13 cannot report the progress of a watch
+            return Outcome.UNSUPPORTED if error.status in {*_NO_STREAMING, 500} else self._failed(error)
+        return Outcome.DONE
+
+    async def _page(self) -> Outcome:
+        self._store.listing(self.namespace)
+        try:
+            try:
+                await self._read_pages(self._options.page_size)
+            except errors.ApiError as error:
+                if not error.gone:
+                    raise
+                await self._read_pages(0)  # the continue token has expired: read everything at once
+        except errors.ApiError as error:
+            return self._failed(error)
+        return Outcome.DONE
+
+    async def _watch(self) -> Outcome:
+        """Watches from the last version."""
+        options, began = self._options, self._clock.monotonic()
+        seconds = int(random.uniform(options.shortest_watch, options.longest_watch))
+        params = {**self._params, "resourceVersion": self._version, "timeoutSeconds": str(seconds)}
+        silence = min(options.longest_silence, seconds + options.grace)
+        try:
+            async with aclosing(watch.changes(self._client, self._path, params, silence)) as changes:
+                async for change in changes:
+                    self._apply(change)
+        except errors.ApiError as error:
+            return self._watch_failed(error)
+        self._answered()
+        lasted = self.heard - began
+        if lasted < options.initial_backoff:
+            self._delay = self._backoff.next()  # a server that ends each watch at once is not asked in a loop
+        else:
+            self._backoff.reset()
+        return Outcome.DONE if lasted >= seconds - 1 else Outcome.LOST
+
+    async def _check(self) -> Outcome:
+        """Detects a server with older data, as after a restore: a watch from a version of the future stays silent."""
+        try:
+            body = await self._client.request("GET", self._path, params={**self._params, "limit": "1"})
+            behind = later(self._version, codec.page(body).metadata.resource_version)
+        except errors.ApiError:
+            return Outcome.DONE  # the next watch fails as well
+        return self._relist(f"the server is behind version {self._version}") if behind else Outcome.DONE
+
+    def _watch_failed(self, error: errors.ApiError) -> Outcome:
+        """After an expired version, or repeated failures, only a list helps."""
         if error.status == 0:
             self._absences += 1
         elif error.status != 429:
             self._refusals += 1
-        return error.gone or self._refusals >= _REFUSALS or self._absences >= _ABSENCES
+        if error.gone or self._refusals >= _MOST_REFUSALS or self._absences >= _MOST_ABSENCES:
+            return self._relist(str(error))
+        self._failed(error)
+        return Outcome.LOST if error.status == 0 else Outcome.FAILED
 
-    async def _behind(self, version: str) -> bool:
-        """Whether the server knows less than we do, as after a restart: a watch from the future stays silent."""
-        try:
-            body = await self._client.request("GET", self._path, params={**self._params, "limit": "1"})
-            return later(version, codec.page(body).metadata.resource_version)
-        except errors.ApiError:
-            return False  # the watch will tell
+    def _relist(self, reason: str) -> Outcome:
+        """The first list follows at once. If watches keep failing soon after lists, lists become less frequent."""
+        self._log.info("the watch cannot continue; listing again", error=reason)
+        if self._clock.monotonic() - self._listed_at >= self._options.max_backoff:
+            self._relist_backoff.reset()
+        self._delay = self._relist_backoff.next()
+        return Outcome.EXPIRED
 
-    async def _pause(self, lasted: float) -> None:
-        """A watch that the server ends at once must not become a loop of requests."""
-        if lasted >= self._options.initial_backoff:
-            self._backoff.reset()
-        else:
-            await self._clock.sleep(self._backoff.next())
-
-    async def _wait(self, error: errors.ApiError) -> None:
-        said = f"{self._absent} ({error})" if error.not_found and self._absent else str(error)
+    def _failed(self, error: errors.ApiError) -> Outcome:
+        """Reports a failed request and sets the delay until the next one."""
+        absent = self._kind.absent if error.not_found else ""
+        text = f"{absent} ({error})" if absent else str(error)
         if not self.failing:
-            say = self._log.warning if said == str(error) else self._log.error
-            say("cannot be followed", error=said, status=error.status)
+            log = self._log.error if absent else self._log.warning
+            log("list or watch failed", error=text, status=error.status)
         self.failing = True
         if error.status in _REFUSED and not self.synced:
-            self._cache.refused.set()
-        self._cache.trouble = f"{self._resource}: {said}"
-        await self._clock.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff)))
+            self._store.refused.set()
+        self._store.trouble = f"{self._kind.resource}: {text}"
+        self._delay = max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff))
+        return Outcome.FAILED
 
-    def _well(self) -> None:
-        """The server has been heard."""
+    def _answered(self) -> None:
+        """Notes a good answer: a whole list, a change, or the regular end of a watch."""
         self.heard = self._clock.monotonic()
         self._refusals = self._absences = 0
         if self.failing:
             self.failing = False
             self._backoff.reset()
-            self._cache.settled()
-            self._log.info("followed again")
+            self._store.settled()
+            self._log.info("list and watch work again")
 
-    def _apply(self, change: watch.Change) -> str | None:
-        """Take in one change; its resourceVersion, None where it could not be read at all."""
-        self._well()
+    def _apply(self, change: watch.Change) -> None:
+        """Passes one change to the store and notes its resourceVersion. Raises ApiError if versions went backwards."""
+        self._answered()
         if change.type == watch.BOOKMARK:
-            return self._meta(change.object).resource_version or None
-        record = self._record(change.object)
-        if record is None:
-            gone = self._meta(change.object)
-            key = Key(gone.namespace, gone.name)
-            self._cache.drop(key, gone.resource_version)
-            if change.type == watch.DELETED:
-                self._unreadable.forget(key)
-            return gone.resource_version or None
-        if change.type == watch.DELETED:
-            self._cache.drop(record.key, record.version)
+            seen = codec.meta(change.object).resource_version
+            if later(self._version, seen):
+                raise errors.ApiError(410, "Expired", f"versions went back from {self._version} to {seen}")
         else:
-            self._cache.put(record.key, record.value, record.version)
-        return record.version or None
+            seen = self._store_change(change)
+        self._version = seen or self._version
 
-    async def _list(self) -> str:
-        """Read the whole collection, and let go of what is no longer in it; its resourceVersion."""
-        self._cache.listing(self.namespace)
-        seen, version = await self._collection()
-        for key in self._cache.keys(self.namespace):
-            if key not in seen:
-                self._cache.drop(key, version, listed=True)
-        self.synced = True
-        self._cache.settled()
-        return version
+    def _store_change(self, change: watch.Change) -> str:
+        """The resourceVersion of the object, "" if it is unreadable. An unreadable object is dropped from the store."""
+        decoded, deleted = self._decode(change.object), change.type == watch.DELETED
+        if decoded is None:
+            meta = codec.meta(change.object)
+            self._store.drop(meta.key, meta.resource_version)
+            if deleted:
+                self._unreadable.forget(meta.key)
+            return meta.resource_version
+        if deleted:
+            self._store.drop(decoded.key, decoded.version)
+        else:
+            self._store.put(decoded.key, decoded.value, decoded.version)
+        return decoded.version
 
-    async def _collection(self) -> tuple[set[Key], str]:
-        """All keys, and the resourceVersion. After a stream that failed, whyever, the next attempt is by pages."""
-        if self._streams and not self._stumbled:
-            try:
-                return await self._stream()
-            except errors.ApiError as error:
-                self._streams = not _offers_no_streams(error)
-                self._stumbled = True
-                if self._streams:
-                    raise
-        found = await self._in_pages()
-        self._stumbled = False
-        return found
-
-    async def _in_pages(self) -> tuple[set[Key], str]:
-        try:
-            return await self._pages(self._options.page_size)
-        except errors.ApiError as error:
-            if not error.gone:
-                raise
-        return await self._pages(0)
-
-    async def _stream(self) -> tuple[set[Key], str]:
-        """The collection as a stream of its objects. What happens to one meanwhile comes after it, and counts as well.
-
-        The stream ends here; all that follows is left to the watch.
-        """
-        seen: set[Key] = set()
-        patience = self._options.list_timeout
-        async with aclosing(watch.initial(self._client, self._path, self._params, int(patience), patience)) as changes:
+    async def _read_stream(self) -> None:
+        """Reads all objects as ADDED changes, up to the bookmark that ends them; changes in between count as well."""
+        seen: set[Key | None] = set()
+        timeout = self._options.list_timeout
+        initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
+        params = {**self._params, **initial, "timeoutSeconds": str(int(timeout))}
+        async with aclosing(watch.changes(self._client, self._path, params, timeout)) as changes:
             async for change in changes:
                 self.heard = self._clock.monotonic()
-                if change.type == watch.BOOKMARK:
-                    meta = self._meta(change.object)
-                    if meta.complete:
-                        return seen, meta.resource_version
-                    continue
-                key = self._take(change.object, gone=change.type == watch.DELETED)
-                if key is not None:
-                    (seen.discard if change.type == watch.DELETED else seen.add)(key)
+                if change.type == watch.DELETED:
+                    seen.discard(codec.meta(change.object).key)
+                elif change.type != watch.BOOKMARK:
+                    seen.add(self._put_listed(change.object))
+                elif (meta := codec.meta(change.object)).complete:
+                    self._complete(seen, meta.resource_version)
+                    return
         raise errors.ApiError(0, "BadAnswer", "the list ended before all of it had come")
 
-    async def _pages(self, limit: int) -> tuple[set[Key], str]:
-        seen: set[Key] = set()
+    async def _read_pages(self, limit: int) -> None:
+        seen: set[Key | None] = set()
         params = {**self._params, **({"limit": str(limit)} if limit else {})}
         while True:
             body = await self._client.request("GET", self._path, params=params, timeout=self._options.list_timeout)
             page = codec.page(body)
-            self.heard = self._clock.monotonic()  # not well yet: one page is no list
+            self.heard = self._clock.monotonic()
             for index, raw in enumerate(page.items or (), 1):
-                key = self._take(raw)
-                if key is not None:
-                    seen.add(key)
-                if index % _AT_ONCE == 0:
+                seen.add(self._put_listed(raw))
+                if index % _BATCH == 0:
                     await self._clock.sleep(0)
             if not page.metadata.continue_:
-                return seen, page.metadata.resource_version
+                self._complete(seen, page.metadata.resource_version)
+                return
             params["continue"] = page.metadata.continue_
             await self._clock.sleep(0)
 
-    def _take(self, raw: msgspec.Raw, *, gone: bool = False) -> Key | None:
-        """Take in (or let go of) an object of a list; None where it cannot be read."""
-        record = self._record(raw)
-        if record is None:
-            return None
-        if not gone:
-            self._cache.put(record.key, record.value, record.version, listed=True)
-        return record.key
+    def _complete(self, seen: set[Key | None], version: str) -> None:
+        """Ends a list: objects that are not in it are dropped from the store."""
+        for key in self._store.keys(self.namespace):
+            if key not in seen:
+                self._store.drop(key, version, listed=True)
+        self._version, self.synced = version, True
+        self._answered()
+        self._store.settled()
+        self._listed_at = self.heard
 
-    def _record(self, raw: msgspec.Raw) -> codec.DecodedObject[T] | None:
+    def _put_listed(self, raw: msgspec.Raw) -> Key | None:
+        """Passes a listed object to the store; its key, None if it is unreadable."""
+        decoded = self._decode(raw)
+        if decoded is None:
+            return None
+        self._store.put(decoded.key, decoded.value, decoded.version, listed=True)
+        return decoded.key
+
+    def _decode(self, raw: msgspec.Raw) -> codec.DecodedObject[T] | None:
+        """None if the object is unreadable, which is logged once for each object and cause."""
         try:
-            record = self._decode(raw)
+            decoded = self._kind.decode(raw)
         except codec.UndecodableError as error:
-            held = self._meta(raw)
-            key, said = Key(held.namespace, held.name), str(error)
+            key, text = codec.meta(raw).key, str(error)
             self._unreadable.occurred(
-                subject=key, cause=said, name=key.name, object_namespace=key.namespace, error=said
+                subject=key, cause=text, name=key.name, object_namespace=key.namespace, error=text
             )
             return None
         if self._unreadable:
-            key = record.key
+            key = decoded.key
             self._unreadable.ended(subject=key, name=key.name, object_namespace=key.namespace)
-        return record
-
-    def _meta(self, raw: msgspec.Raw) -> codec.Meta:
-        try:
-            return codec.meta(raw)
-        except codec.UndecodableError:
-            return codec.Meta()
+        return decoded
 
 
-def later(one: str, other: str | None) -> bool:
-    """Whether one resourceVersion comes after another; those that are no numbers never compare."""
-    return other is not None and one.isdecimal() and other.isdecimal() and int(one) > int(other)
-
-
-def _offers_no_streams(error: errors.ApiError) -> bool:
-    """Whether this answer to a streaming list says that the server has none; lists are read by pages from then on."""
-    return error.status in _NO_STREAMING or (error.status == 500 and _NO_PROGRESS in str(error))
+def later(one: str, other: str) -> bool:
+    """Whether the resourceVersion `one` is later than `other`. False unless both are numbers."""
+    return one.isdecimal() and other.isdecimal() and int(one) > int(other)

@@ -1,4 +1,4 @@
-"""Reading a watch: lines out of chunks, changes out of lines, and one meaning for each way it can end."""
+"""Reads watches: bytes into lines, lines into changes. Also the timeouts and the backoff of lists and watches."""
 
 import random
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -38,37 +38,34 @@ class ReflectorOptions:
     initial_backoff: float = 0.8
     max_backoff: float = 30.0
 
-    def watch_seconds(self) -> int:
-        """How long the next watch is to last."""
-        return int(random.uniform(self.shortest_watch, self.longest_watch))
-
-    def silence(self, seconds: int) -> float:
-        """How long a watch of that many seconds may bring nothing."""
-        return min(self.longest_silence, seconds + self.grace)
-
 
 class Backoff:
-    """Waits that double from `first` to `last`, each of them jittered, until `reset`."""
+    """Waits in seconds that double from `initial` to `longest`, each jittered by half, until `reset`.
 
-    def __init__(self, first: float, last: float) -> None:
-        self._first = first
-        self._last = last
-        self._tries = 0
+    The first `immediate` waits are 0.
+    """
+
+    def __init__(self, initial: float, longest: float, *, immediate: int = 0) -> None:
+        self._initial = initial
+        self._longest = longest
+        self._immediate = immediate
+        self._tries = -immediate
 
     def reset(self) -> None:
-        self._tries = 0
+        self._tries = -self._immediate
 
     def next(self) -> float:
-        """How long to wait now, in seconds."""
-        wait = min(self._last, self._first * 2.0 ** min(self._tries, 32))
-        self._tries += 1
-        return wait * random.uniform(0.5, 1.0)
+        """The next wait."""
+        tries, self._tries = self._tries, self._tries + 1
+        if tries < 0:
+            return 0.0
+        return min(self._longest, self._initial * 2.0 ** min(tries, 32)) * random.uniform(0.5, 1.0)
 
 
 class Change(msgspec.Struct, frozen=True):
     """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK, and the object, not decoded yet.
 
-    `object` lies inside the memory of the line: decode it before asking for the next.
+    `object` shares the memory of the line: decode it before asking for the next change.
     """
 
     type: str
@@ -79,13 +76,13 @@ _CHANGE = msgspec.json.Decoder(Change)
 
 
 class Lines:
-    """Cuts a stream of chunks at its newlines; what follows the last newline waits, and is never a line by itself."""
+    """Splits chunks of bytes into lines. An unfinished last line is kept, and never returned."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that this chunk completes, without empty ones; they may be of any size."""
+        """The lines that this chunk completes, of any length, without empty ones."""
         head, newline, rest = chunk.partition(b"\n")
         self._parts.append(head)
         if not newline:
@@ -100,7 +97,7 @@ class Lines:
 
 
 def decode(line: bytes) -> Change:
-    """The change a line stands for. Raises ApiError: the server's own (an ERROR line), or status 0 for garbage."""
+    """The change in a line. Raises ApiError: the server's own (an ERROR line), or with status 0 for any other line."""
     try:
         change = _CHANGE.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -112,41 +109,16 @@ def decode(line: bytes) -> Change:
     return change
 
 
-async def changes(
-    client: Client, path: str, params: Mapping[str, str], version: str, seconds: int, silence: float
-) -> AsyncGenerator[Change, None]:
-    """Everything that happens to a collection after resourceVersion `version`, for so many seconds.
+async def changes(client: Client, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[Change, None]:
+    """The changes of a collection, with bookmarks, until the server ends the watch.
 
-    The connection counts as dead after a silence of `silence` seconds.
-    Ends by itself when the server ends the watch; a last line that was cut off is dropped. Raises ApiError: `gone`
-    where the version has expired (list anew), any other where the watch failed (watch again from the last version).
+    `params` say where the watch starts and how long it lasts. Raises ApiError: `gone` if the resourceVersion has
+    expired (list again), otherwise if the watch failed or brought nothing for `silence` seconds (watch again). A last
+    line that was cut off is dropped.
     """
-    asked = {**params, "resourceVersion": version, "timeoutSeconds": str(seconds)}
-    async with aclosing(_read(client, path, asked, silence)) as following:
-        async for change in following:
-            yield change
-
-
-async def initial(
-    client: Client, path: str, params: Mapping[str, str], seconds: int, silence: float
-) -> AsyncGenerator[Change, None]:
-    """All objects of a collection as ADDED, then the bookmark that says so (see `codec.Meta.complete`), and so on.
-
-    The streaming list of KEP-3157: as fresh as a list, without a whole page of it in anybody's memory. Servers that do
-    not have it answer 400 or 422. Ends and raises as `changes` does.
-    """
-    streaming = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
-    async with aclosing(
-        _read(client, path, {**params, **streaming, "timeoutSeconds": str(seconds)}, silence)
-    ) as following:
-        async for change in following:
-            yield change
-
-
-async def _read(client: Client, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[Change, None]:
-    asked = {**params, "watch": "true", "allowWatchBookmarks": "true"}
     lines = Lines()
-    async with aclosing(client.stream(path, asked, silence)) as chunks:
+    watched = {**params, "watch": "true", "allowWatchBookmarks": "true"}
+    async with aclosing(client.stream(path, watched, silence)) as chunks:
         async for chunk in chunks:
             for line in lines.feed(chunk):
                 yield decode(line)

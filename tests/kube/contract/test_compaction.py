@@ -102,7 +102,7 @@ async def test_a_watch_whose_version_is_forgotten(forgetful: Forgetful, running:
         with structlog.testing.capture_logs() as logs:
             relay.abort()
             await until(lambda: names(cluster) == {"stays", "changes", "comes"}, 10)
-        (lost,) = [line for line in logs if line["event"].startswith("the watch cannot go on") and _of_hpas(line)]
+        (lost,) = [line for line in logs if line["event"].startswith("the watch cannot continue") and _of_hpas(line)]
         assert "too old" in lost["error"]
         assert sorted(told) == [("changes", True, True), ("comes", False, True), ("goes", True, False)]
         await api.ask("POST", HPAS, hpa("later"))
@@ -164,5 +164,5 @@ async def test_what_is_said_of_a_version_and_a_token_that_are_forgotten(forgetfu
     assert expired.value.message.startswith("The provided continue parameter is too old to display a consistent list")
     path = PODS.replace("{ns}", f"namespaces/{api.namespace}")
     with pytest.raises(ApiError) as old:
-        await anext(watch.changes(api.client, path, {}, version, 5, 5.0))
+        await anext(watch.changes(api.client, path, {"resourceVersion": version, "timeoutSeconds": "5"}, 5.0))
     assert old.value.gone

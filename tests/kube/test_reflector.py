@@ -1,0 +1,134 @@
+"""The state machine of a reflector: a scripted server drives it through every transition."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from support.kube_caches import HPA, HPAS, hpa, page
+from support.scripted_server import QUICK, Answer, Script, SkippingClock, failure, hangs, line, resets, says, streams
+
+from hpad.kube import reflector
+from hpad.kube.cache import Cache
+from hpad.kube.client import Client
+from hpad.kube.reflector import Outcome, Reflector, State
+
+STREAM, WATCH = HPAS + "?stream", HPAS + "?watch"
+EXPIRED = says(failure(410, "Expired", "too old resource version"), 410)
+UNAVAILABLE = says(failure(503, "ServiceUnavailable", "later"), 503)
+COMPLETE = line(
+    "BOOKMARK", {"metadata": {"resourceVersion": "12", "annotations": {"k8s.io/initial-events-end": "true"}}}
+)
+Step = tuple[State, Outcome]
+START: list[Step] = [
+    (State.IDLE, Outcome.DONE),
+    (State.STREAMING, Outcome.UNSUPPORTED),
+    (State.PAGING, Outcome.DONE),
+]
+CHECK: list[Step] = [(State.WATCHING, Outcome.LOST), (State.CHECK_BACKOFF, Outcome.DONE)]
+RELIST: list[Step] = [(State.LIST_BACKOFF, Outcome.DONE), (State.STREAMING, Outcome.UNSUPPORTED)]
+
+
+def lasts(clock: SkippingClock) -> Answer:
+    """A watch that the server ends after the time it was asked for."""
+
+    async def answer(request):
+        clock.skipped += QUICK.longest_watch
+        return await streams(line("BOOKMARK", {"metadata": {"resourceVersion": "11"}}))(request)
+
+    return answer
+
+
+SCENARIOS: dict[str, tuple[Callable[[SkippingClock], dict[str, list[Answer]]], list[Step]]] = {
+    "streaming list, then a watch that ends too early": (
+        lambda _: {
+            STREAM: [streams(line("ADDED", hpa("a", 1)), COMPLETE)],
+            WATCH: [streams()],
+            HPAS: [page(version=12)],
+        },
+        [(State.IDLE, Outcome.DONE), (State.STREAMING, Outcome.DONE), *CHECK, (State.CHECKING, Outcome.DONE)],
+    ),
+    "streaming list that breaks off, then a failed list in pages": (
+        lambda _: {STREAM: [resets], HPAS: [UNAVAILABLE, page()], WATCH: [hangs]},
+        [
+            (State.IDLE, Outcome.DONE),
+            (State.STREAMING, Outcome.FAILED),
+            (State.PAGE_BACKOFF, Outcome.DONE),
+            (State.PAGING, Outcome.FAILED),
+            (State.PAGE_BACKOFF, Outcome.DONE),
+            (State.PAGING, Outcome.DONE),
+        ],
+    ),
+    "watch that ends in time": (
+        lambda clock: {HPAS: [page()], WATCH: [lasts(clock), hangs]},
+        [*START, (State.WATCHING, Outcome.DONE), (State.WATCH_BACKOFF, Outcome.DONE)],
+    ),
+    "watch that is refused": (
+        lambda _: {HPAS: [page()], WATCH: [UNAVAILABLE, hangs]},
+        [*START, (State.WATCHING, Outcome.FAILED), (State.WATCH_BACKOFF, Outcome.DONE)],
+    ),
+    "version that has expired": (
+        lambda _: {HPAS: [page()], WATCH: [EXPIRED, hangs]},
+        [*START, (State.WATCHING, Outcome.EXPIRED), *RELIST, (State.PAGING, Outcome.DONE)],
+    ),
+    "server that was restored from a backup": (
+        lambda _: {HPAS: [page(version=99), page(version=3)], WATCH: [resets, hangs]},
+        [*START, *CHECK, (State.CHECKING, Outcome.EXPIRED), *RELIST, (State.PAGING, Outcome.DONE)],
+    ),
+}
+
+
+class Recorded(dict[Step, State]):
+    """TRANSITIONS, with the steps taken. Cancels the task that enters the state `last`, or has taken `most` steps."""
+
+    def __init__(self, most: int = 1000, last: State | None = None) -> None:
+        super().__init__(reflector.TRANSITIONS)
+        self.steps: list[Step] = []
+        self._most = most
+        self._last = last
+
+    def __getitem__(self, step: Step) -> State:
+        self.steps.append(step)
+        entered = super().__getitem__(step)
+        if len(self.steps) == self._most or entered is self._last:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        return entered
+
+
+async def run(
+    name: str, recorded: Recorded, script: Script, client: Client, clock: SkippingClock, patch: pytest.MonkeyPatch
+) -> Reflector:
+    patch.setattr(reflector, "TRANSITIONS", recorded)
+    for path, answers in SCENARIOS[name][0](clock).items():
+        script.on("GET", path, *answers)
+    (driven,) = Cache(client, HPA, reflector_options=QUICK)._reflectors
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.create_task(driven.run()), 60)
+    return driven
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_scenario_takes_its_steps(name, script, client, clock, monkeypatch):
+    expected = SCENARIOS[name][1]
+    recorded = Recorded(most=len(expected))
+    await run(name, recorded, script, client, clock, monkeypatch)
+    assert recorded.steps[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("state", [state for state in State if state not in {State.IDLE, State.STOPPED}])
+async def test_a_reflector_can_be_stopped_in_every_state(state, script, client, clock, monkeypatch):
+    name = next(name for name, (_, steps) in SCENARIOS.items() if state in {step[0] for step in steps})
+    recorded = Recorded(last=state)
+    driven = await run(name, recorded, script, client, clock, monkeypatch)
+    assert recorded.steps[-1] == (state, Outcome.CANCELLED)
+    assert driven.state is State.STOPPED
+
+
+def test_every_transition_is_part_of_a_scenario():
+    taken = {step for _, steps in SCENARIOS.values() for step in steps}
+    assert taken == {step for step in reflector.TRANSITIONS if step[1] is not Outcome.CANCELLED}
+
+
+def test_every_state_but_the_last_can_be_left():
+    assert {state for state, _ in reflector.TRANSITIONS} == set(State) - {State.STOPPED}
