@@ -1,4 +1,4 @@
-# demo, test, check, fix, bench, fuzz, soak, dist: each sets up what it needs first. `uv` is used where it is installed,
+# demo, test, check, fix, docs, bench, fuzz, soak, dist: each sets up what it needs first. `uv` is used where it is installed,
 # else venv and pip.
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 RUNS   := $(VENV)/.runs
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix bench fuzz soak dist install packages clean help
+.PHONY: demo test check fix docs bench fuzz soak dist install packages clean help
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,10 @@ check: install ## lint, types, who may import whom, and the size outliers
 fix: install ## what the linter can mend by itself
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: install ## write docs/reference and the diagram of docs/architecture.md from the code
+	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.diagram --write
 
 bench: install ## what it costs
 	@for script in tools/bench/*.py; do $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done
