@@ -165,7 +165,7 @@ async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     from hpad import settings
     from hpad.daemon import app, logs
     from hpad.kube.auth.kubeconfig import load_cluster_config
-    from hpad.recording import writer
+    from hpad.recording.format import RecordingError
     from hpad.serve import server
 
     named = os.environ.get("HPAD_CONFIG")
@@ -174,7 +174,7 @@ async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     daemon = app.App(told, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
     try:
         await daemon.start()
-    except (server.ServeError, writer.RecordError) as error:
+    except (server.ServeError, RecordingError) as error:
         raise Failure(f"hpad cannot be started: {error}") from error
     try:
         yield

@@ -8,7 +8,7 @@ from typing import Any
 
 from hpad.engine.settle import sentence
 from hpad.recording import replay
-from hpad.recording.format import Scenario, SnapshotError, decode_scenario
+from hpad.recording.format import RecordingError, Scenario, decode_scenario
 
 _DESCRIPTION = """\
 Replay recorded scenarios offline and print what hpad decides in each step: one JSON line a scenario,
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     print_all = _explain if args.explain else _check if args.check else _print
     try:
         return print_all(_scenarios(args.files))
-    except replay.ReplayError as error:
+    except RecordingError as error:
         print(f"hpad replay: {error}", file=sys.stderr)
         return 2
 
@@ -102,5 +102,5 @@ def _named(place: str, act: Callable[[Any], Any], value: Any) -> Any:
     """The result of acting on one scenario; what is wrong with it is said with its place."""
     try:
         return act(value)
-    except SnapshotError as error:
-        raise replay.ReplayError(f"{place}: {error}") from error
+    except RecordingError as error:
+        raise RecordingError(f"{place}: {error}") from error

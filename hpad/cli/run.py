@@ -23,7 +23,7 @@ from hpad.daemon import app, logs, process
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
-from hpad.recording import writer as recording
+from hpad.recording.format import RecordingError
 from hpad.serve import server
 from hpad.sources import manager
 from hpad.store import memory
@@ -236,7 +236,7 @@ def run(args: argparse.Namespace) -> int:
             for name, meant in misspelt(os.environ):
                 structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
             runner.run(_serve(told, functools.partial(read_settings, args), writer))
-    except (ConfigError, server.ServeError, memory.StoreError, recording.RecordError) as error:
+    except (ConfigError, server.ServeError, memory.StoreError, RecordingError) as error:
         print(f"hpad: {error}", file=sys.stderr)
         return 2
     return 0

@@ -84,7 +84,7 @@ class Handover:
         (or cannot be); seconds at most."""
         lost, self._lost = self._lost, set()
         await self._controller.ended(lost, _PATIENCE)
-        self._store.seal(lost)
+        self._store.mark_closed(lost)
         await self._store.flush(lost)
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class Handover:
         """Each a period after its last turn, wherever that was; those for which that has passed one after the other,
         who waits for longest first."""
         for key in gained:
-            await self._store.recall(key)
+            await self._store.get_loaded(key)
         now, period = self._clock.now(), self._controller.period
         self._controller.rest({key: max(self._left(key, now, self._rest), self._fresh(key)) for key in gained})
         due = {key: self._left(key, now, period) for key in gained}

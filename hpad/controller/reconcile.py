@@ -192,8 +192,8 @@ class Reconciler:
         moment: Moment,
     ) -> _Turn:
         key = listed.metadata.key
-        recalled = await self._store.recall(key)
-        held = recovery.caught_up(self._about(listed, recalled), moment)
+        loaded = await self._store.get_loaded(key)
+        held = recovery.caught_up(self._about(listed, loaded), moment)
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
         scale, failure = await self._read_scale(hpa, slot)
         owed = recovery.owed(held.begun, hpa.status, scale, moment.wall)
@@ -202,7 +202,7 @@ class Reconciler:
             hpa = msgspec.structs.replace(hpa, status=owed.status)
         pods = self._pods(key.namespace, scale)
         told = fallback_policy.policies_of(hpa, self._fallbacks)
-        unseen = recovery.rescaled_since(recalled, hpa.status)
+        unseen = recovery.rescaled_since(loaded, hpa.status)
         view = View(
             hpa=hpa,
             now=moment.wall,
@@ -213,7 +213,7 @@ class Reconciler:
             stale=failure is not None and failure.stale,
             pods=pods,
             competing_hpas=self.overlap.others(key, scale, pods),
-            set_by_other=self._set_by_other(hpa, recalled, scale),
+            set_by_other=self._set_by_other(hpa, loaded, scale),
             competitors=self._competing.of(hpa, writes_status=not self._in_memory),
             fallback_policies=told.policies,
             fallback_error=told.error,
@@ -348,7 +348,7 @@ class Reconciler:
             at=view.now,
             left=view.replicas,
             begun=begun,
-            recalled=False,
+            loaded=False,
             validity=turn.validity,
         )
         self._store.put(view.hpa.metadata.key, memory)
@@ -394,10 +394,10 @@ class Reconciler:
                 at=view.now,
                 left=left,
                 begun=begun,
-                recalled=False,
+                loaded=False,
                 validity=turn.validity,
             )
-        elif before.validity is not None and (before.whole or not before.recalled):
+        elif before.validity is not None and (before.complete or not before.loaded):
             memory = msgspec.structs.replace(memory, validity=before.validity.prolonged(turn.validity))
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:

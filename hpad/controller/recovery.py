@@ -6,7 +6,7 @@ that ran ahead.
 
 - A rescale that was begun is looked for in the target's replica count: done, not done, or (another count) unknown. One
   that is unknown counts if it took pods away, as uncertain, which only makes the policies allow less of that.
-- Where turns may be missing (the memory is not `whole`, see `store.validity`), after a gap of more than `gap` (or of
+- Where turns may be missing (the memory is not `complete`, see `store.validity`), after a gap of more than `gap` (or of
   more than half of it that no window of the HPA reaches across), or where another count is found than was left, the
   recommendations say too little: the current count joins them, as it does for an HPA that nothing is known of, and
   holds the target for whole windows; also where another client sets another count meanwhile. In a process that went on
@@ -45,7 +45,7 @@ from hpad.store.memory import SKEW, Begun, Memory
 def rescaled_since(memory: Memory, status: HorizontalPodAutoscalerStatus) -> bool:
     """Whether the HPA's status tells of a rescale that was made after what the memory of an earlier process tells."""
     last = status.last_scale_time
-    if last is None or memory.whole or not (memory.recalled or memory.at is None):
+    if last is None or memory.complete or not (memory.loaded or memory.at is None):
         return False
     return memory.at is None or last > memory.at
 
@@ -82,7 +82,7 @@ def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerSta
     left = 0 if carried_out(memory.begun, 0) else memory.left
     if not left and memory.target in ("", target):
         return False
-    margin = SKEW if memory.recalled else timedelta()
+    margin = SKEW if memory.loaded else timedelta()
     return status.last_scale_time is None or status.last_scale_time <= memory.at - margin
 
 
@@ -98,7 +98,7 @@ def resumed(memory: Memory, view: View, gap: timedelta, *, unseen: bool = False)
         expected = memory.begun.to if carried_out(memory.begun, current) else memory.left
     if memory.at is not None and memory.at > view.now + SKEW:
         history = clamped(history, view.now)
-    if _is_interrupted(memory, view, gap) or (memory.recalled and expected not in (None, current)):
+    if _is_interrupted(memory, view, gap) or (memory.loaded and expected not in (None, current)):
         history = _bridged(history, view.now, current, expected)
     return _suspecting(history, view, memory.at is None) if unseen else history
 
@@ -137,13 +137,13 @@ def _unproved(then: tuple[Rescale, ...], before: tuple[Rescale, ...]) -> tuple[R
 
 def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
     """Whether reconciles are missing that would have said something about the time that counts."""
-    if memory.at is None or not memory.history.recommendations or (memory.recalled and not memory.whole):
-        return memory.recalled
+    if memory.at is None or not memory.history.recommendations or (memory.loaded and not memory.complete):
+        return memory.loaded
     behavior = view.spec.behavior
     window = view.tunables.downscale_stabilization
     if behavior is not None and behavior.down.window is not None:
         window = behavior.down.window
-    longest = max(gap / 2, min(gap, window)) if memory.recalled else max(gap, window)
+    longest = max(gap / 2, min(gap, window)) if memory.loaded else max(gap, window)
     return view.now - memory.at > longest
 
 

@@ -38,7 +38,7 @@ from hpad.controller.workers import Slot
 from hpad.controller.workqueue import DelayingQueue
 from hpad.election import owner
 from hpad.store import memory
-from hpad.store.memory import Store, Validity, judged
+from hpad.store.memory import Store, Validity, assessed
 
 _BEYOND: Final = datetime.resolution
 """So much later than whole periods after another is a turn: windows still count what is as old as they are long."""
@@ -130,7 +130,7 @@ def valid(moment: Moment, plan: Plan | None) -> Validity:
 
 async def last(store: Store, key: Key, clock: Clock) -> Moment | None:
     """The moment of the HPA's last turn; None where there was none in this boot of the machine."""
-    held = await store.recall(key)
+    held = await store.get_loaded(key)
     if held.at is None or held.validity is None or not held.validity.comparable(Moment.now(clock)):
         return None
     return Moment(held.at, held.validity.ticks)
@@ -142,12 +142,12 @@ async def announce(store: Store, key: Key, slot: Slot, moment: Moment) -> None:
     Otherwise a restart shortly afterwards would not know that a turn is missing. Raises TooEarly where the store cannot
     be written to: the planned turn needs no note.
     """
-    held = await store.recall(key)
+    held = await store.get_loaded(key)
     left = held.validity_left(moment)
     if held.validity is None or left <= memory.SLIGHT:
         return
     noted = False
-    store.put(key, msgspec.structs.replace(judged(held, moment), validity=held.validity.spent()))
+    store.put(key, msgspec.structs.replace(assessed(held, moment), validity=held.validity.invalidated()))
     try:
         async with slot.lent():
             noted = await store.secure(key)

@@ -14,8 +14,9 @@ from hpad.clock import Clock, SystemClock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
 from hpad.daemon import assembly, lifecycle, process
-from hpad.election import coordinator, shards
 from hpad.election import leader as leader_module
+from hpad.election import shards
+from hpad.election.coordinator import Coordinator
 from hpad.kube import access, cluster, watch
 from hpad.kube.auth import credentials
 from hpad.kube.auth.credentials import ClusterConfig
@@ -53,7 +54,7 @@ class App:
 
     `cluster_config` says which API server; without it the settings' kubeconfig does, read at the start.
     `reflector_options` are the timeouts and backoffs of lists and watches. After the start
-    `hpas`, `cluster`, `server`, `controller` and, where there may be several hpads, `agreement` are set.
+    `hpas`, `cluster`, `server`, `controller` and, where there may be several hpads, `coordinator` are set.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class App:
         self.hpas: HpaSource
         self.controller: Controller
         self.server: server.Server | None = None
-        self.agreement: coordinator.Agreement | None = None
+        self.coordinator: Coordinator | None = None
         self._made: assembly.Assembly
         self._version: tuple[int, int] | None = None
         self._versions: access.VersionFollower
@@ -103,7 +104,7 @@ class App:
     async def start(self) -> None:
         """Build and start everything; waiting for the cluster goes on in the background (see `ready`).
 
-        Raises kube.config.ConfigError, serve.server.ServeError, store.memory.StoreError or store.recording.RecordError,
+        Raises kube.config.ConfigError, serve.server.ServeError, StoreError or RecordingError,
         leaving nothing behind.
         """
         self._log.info("hpad starts", version=__version__, dry_run=self.settings.dry_run)
@@ -140,7 +141,7 @@ class App:
         self.controller.retune(period=new.sync_period.total_seconds(), workers=new.workers)
         if self._made.handover is not None:
             self._made.handover.retune(self._made.rest(new))
-        if isinstance(self.store, persistent.Lasting):
+        if isinstance(self.store, persistent.PersistentStore):
             self.store.retune(assembly.pace(new))
         if self.server is not None:
             await self.server.refresh()
@@ -162,9 +163,9 @@ class App:
 
     def _shared(self) -> str | None:
         """What this hpad does of what there is, where there may be several."""
-        if self.agreement is None:
+        if self.coordinator is None:
             return None
-        return self.agreement.describe(self.controller.ours, sum(1 for _ in self.hpas.values()))
+        return self.coordinator.describe(self.controller.ours, sum(1 for _ in self.hpas.values()))
 
     def _doing(self) -> str:
         shared = self._shared()
@@ -177,7 +178,7 @@ class App:
         """What the page says of this hpad."""
         folder = self.settings.manifests
         facts = (
-            "no leader election" if self.agreement is None else self.agreement.role,
+            "no leader election" if self.coordinator is None else self.coordinator.role,
             "HPAs of the API server" if folder is None else f"HPAs of the manifests in {folder}",
             f"version {__version__}",
         )
@@ -186,7 +187,7 @@ class App:
     @property
     def leader(self) -> leader_module.Leader | shards.Shards | None:
         """Who knows what is ours, where there may be several hpads."""
-        return self.agreement.owner if self.agreement is not None else None
+        return self.coordinator.owner if self.coordinator is not None else None
 
     async def ready(self) -> None:
         """Wait until everything has synced and the heartbeat runs."""
@@ -200,16 +201,16 @@ class App:
         """
         if not self._controller_started.is_set():
             return [_WAITING, *self.troubles()]
-        agreed = self.agreement
+        agreed = self.coordinator
         return [agreed.trouble] if agreed is not None and agreed.trouble and not agreed.agreed else []
 
     def troubles(self) -> list[str]:
         """What is wrong with the cluster's watches, with the Lease, with histories and with the folder's
         files, a sentence each."""
         found = list(self.cluster.troubles)
-        if self.agreement is not None and self.agreement.trouble is not None:
-            found.append(self.agreement.trouble)
-        if isinstance(self.store, persistent.Lasting) and self.store.trouble is not None:
+        if self.coordinator is not None and self.coordinator.trouble is not None:
+            found.append(self.coordinator.trouble)
+        if isinstance(self.store, persistent.PersistentStore) and self.store.trouble is not None:
             found.append(f"a restart would lose the state of the HPAs: {self.store.trouble}")
         files = self._made.folder
         if files is not None:
@@ -220,7 +221,7 @@ class App:
     def _assemble(self, cluster_config: ClusterConfig) -> assembly.Assembly:
         made = assembly.Assembly(self.settings, cluster_config, self.clock, self.telemetry, self._reflector_options)
         self.hpas, self.cluster, self.controller = made.hpas, made.cluster, made.controller
-        self.store, self.agreement = made.store, made.agreement
+        self.store, self.coordinator = made.store, made.coordinator
         self._versions = access.VersionFollower(made.api, self._take_version)
         return made
 
@@ -295,15 +296,15 @@ class App:
         return lifecycle.Component("sources", "a broken one is known before it is asked", start, metrics.aclose)
 
     def _election(self, made: assembly.Assembly) -> list[lifecycle.Component]:
-        if made.agreement is None:
+        if made.coordinator is None:
             return []
-        agreed, why = made.agreement, "the Lease is held for as long as there is work"
+        agreed, why = made.coordinator, "the Lease is held for as long as there is work"
         return [self._components.background("election", why, lambda: agreed.run(self._controller_started))]
 
     def _histories(self, made: assembly.Assembly) -> list[lifecycle.Component]:
         """What is left to save is saved while the Lease is still held."""
         store = made.store
-        if not isinstance(store, persistent.Lasting):
+        if not isinstance(store, persistent.PersistentStore):
             return []
 
         def keep() -> Coroutine[Any, Any, None]:

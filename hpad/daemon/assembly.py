@@ -17,7 +17,8 @@ from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handover
 from hpad.controller.overlap import Claims
 from hpad.controller.reconcile import Options, Reconciler
-from hpad.election import coordinator, lease, owner
+from hpad.election import lease, owner
+from hpad.election.coordinator import Coordinator
 from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, limiter, watch
 from hpad.kube.auth.credentials import ClusterConfig
@@ -37,20 +38,22 @@ async def check(told: Settings) -> None:
 
 
 def build(
-    told: Settings, home: str, api: client.Client, telemetry: Telemetry, clock: Clock, keeps: Callable[[Key], bool]
+    told: Settings, home: str, api: client.Client, telemetry: Telemetry, clock: Clock, may_save: Callable[[Key], bool]
 ) -> memory.Store:
-    """The store; a `lasting.Lasting` is to be run. `home` is the namespace that hpad counts as its own; `keeps` says
-    whose histories are ours to save."""
+    """Returns the store that the settings ask for; the caller runs a `PersistentStore`.
+
+    `home` is the namespace hpad runs in. `may_save` tells whether this process may save the state of an HPA.
+    """
     if told.store.kind == "memory" or told.dry_run:
         if not told.store.chosen and not told.dry_run:
             log = structlog.get_logger("hpad.daemon.app")
             log.info("histories will not survive a restart: name a file with --store sqlite:FILE")
         return memory.InMemory()
     if told.store.kind == "sqlite" and told.store.path is not None:
-        shelf: persistent.Shelf = sqlite.Sqlite(told.store.path, clock)
+        backend: persistent.Backend = sqlite.Sqlite(told.store.path, clock)
     else:
-        shelf = configmaps.ConfigMaps(api, place(told, home), told.store.name, keeps)
-    return persistent.Lasting(shelf, clock, telemetry, pace(told), keeps)
+        backend = configmaps.ConfigMaps(api, place(told, home), told.store.name, may_save)
+    return persistent.PersistentStore(backend, clock, telemetry, pace(told), may_save)
 
 
 def place(told: Settings, home: str) -> str:
@@ -74,7 +77,7 @@ _GAP = 4
 class Assembly:
     """What a daemon with these settings is made of. Nothing of it has been started, or has spoken to anybody, yet.
 
-    `folder` is there where HPAs come from files, `journal` where reconciles are recorded; `agreement` and `handover`
+    `folder` is there where HPAs come from files, `journal` where reconciles are recorded; `coordinator` and `handover`
     where there may be several hpads.
     """
 
@@ -99,7 +102,7 @@ class Assembly:
         self.journal: writer.Journal | None = None
         if settings.record is not None:
             self.journal = writer.Journal(settings.record, clock, settings.record_limit)
-        self.agreement = self._build_agreement()
+        self.coordinator = self._build_coordinator()
         self.store = self._build_store()
         self.reconciler = self._build_reconciler()
         self.controller = self._build_controller()
@@ -123,7 +126,7 @@ class Assembly:
 
     def rest(self, settings: Settings) -> float:
         """Seconds that an HPA rests which was another hpad's."""
-        return 0.0 if self.agreement is None else self.agreement.rest(options(settings).patience)
+        return 0.0 if self.coordinator is None else self.coordinator.rest(options(settings).patience)
 
     def _build_api(self) -> client.Client:
         settings, identity = self._settings, self._identity
@@ -159,22 +162,22 @@ class Assembly:
         made.subscribe(self.cluster.hpa_changed)
         return made
 
-    def _build_agreement(self) -> coordinator.Agreement | None:
+    def _build_coordinator(self) -> Coordinator | None:
         """A dry run takes no part."""
         election = self._settings.election
         if not election.enabled or self._settings.dry_run:
             return None
         agent, observe = f"hpad/{__version__}/leader-election", self._telemetry.controller.requested_by_election
         api = client.Client(self._cluster_config, self._clock, user_agent=agent, observe=observe)
-        return coordinator.Agreement(api, election, self._telemetry, self._clock, identity=self._identity)
+        return Coordinator(api, election, self._telemetry, self._clock, identity=self._identity)
 
     def _build_store(self) -> memory.Store:
-        keeps = self.agreement.keeps if self.agreement is not None else owner.EVERYTHING.owns
+        may_save = self.coordinator.may_save if self.coordinator is not None else owner.EVERYTHING.owns
         namespace = self._cluster_config.namespace
-        return build(self._settings, namespace, self.api, self._telemetry, self._clock, keeps)
+        return build(self._settings, namespace, self.api, self._telemetry, self._clock, may_save)
 
     def _owner(self) -> owner.Owner:
-        return self.agreement.owner if self.agreement is not None else owner.EVERYTHING
+        return self.coordinator.owner if self.coordinator is not None else owner.EVERYTHING
 
     def _build_reconciler(self) -> Reconciler:
         return Reconciler(
@@ -202,7 +205,7 @@ class Assembly:
         )
 
     def _build_handover(self) -> Handover | None:
-        if self.agreement is None:
+        if self.coordinator is None:
             return None
         handover = Handover(
             self.hpas,
@@ -211,9 +214,9 @@ class Assembly:
             self._telemetry,
             self._clock,
             rest=self.rest(self._settings),
-            lease=self.agreement.lease,
+            lease=self.coordinator.lease,
         )
-        self.agreement.attend(handover)
+        self.coordinator.connect(handover)
         return handover
 
     def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:

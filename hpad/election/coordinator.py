@@ -17,7 +17,7 @@ from hpad.telemetry import Telemetry
 _FLUSH_SECONDS = 2.0
 
 
-class Handover(Protocol):
+class Handoff(Protocol):
     """What is called when the HPAs of this process change; `controller.handoff` has it."""
 
     def changed(self) -> None:
@@ -29,7 +29,7 @@ class Handover(Protocol):
         ...
 
 
-class Agreement:
+class Coordinator:
     """Built over a client of its own, so that no reconcile may keep a renewal waiting; closes that at the end.
 
     `owner` is a `leader.Leader`, or `shards.Shards` where the election says so; `identity` is our own.
@@ -53,9 +53,9 @@ class Agreement:
             self.owner = leader.Leader(self._elector, election, telemetry, clock)
 
     @property
-    def keeps(self) -> Callable[[Key], bool]:
+    def may_save(self) -> Callable[[Key], bool]:
         """Whose histories are ours to save."""
-        return self.owner.keeps if isinstance(self.owner, shards.Shards) else self.owner.owns
+        return self.owner.may_save if isinstance(self.owner, shards.Shards) else self.owner.owns
 
     def rest(self, patience: float) -> float:
         """Seconds from the beginning of an HPA's last turn at one member to its first at another, so that a lease
@@ -72,11 +72,11 @@ class Agreement:
         """Seconds that have to lie between what two members write for an HPA; 0 where there is only one who may."""
         return self._election.lease_duration.total_seconds() if isinstance(self.owner, shards.Shards) else 0.0
 
-    def attend(self, handover: Handover) -> None:
+    def connect(self, handoff: Handoff) -> None:
         """Let HPAs change hands in this way."""
-        self.owner.subscribe(handover.changed)
+        self.owner.subscribe(handoff.changed)
         if isinstance(self.owner, shards.Shards):
-            self.owner.before_handing_over(handover.hand_over)
+            self.owner.before_handing_over(handoff.hand_over)
 
     def describe(self, ours: int, total: int) -> str:
         """How many HPAs we act on, for people: "Scaling by 103 of 300 HPAs, as one of 3 members"."""
@@ -98,13 +98,13 @@ class Agreement:
     def trouble(self) -> str | None:
         """Why the Lease can be neither had nor renewed now, None where nothing is wrong: one that is another's is as it
         should be."""
-        found = self.owner.bulletin.trouble
+        found = self.owner.status.trouble
         return None if found is None else f"the Lease {self._lease}: {found}"
 
     @property
     def agreed(self) -> bool:
         """Whether it has been known at some time who acts, so that we can take over."""
-        return self.owner.bulletin.agreed
+        return self.owner.status.agreed
 
     def _why(self) -> str:
         """Why we do not act; where no other does either, the Lease cannot be had, and nobody scales anything."""

@@ -28,7 +28,7 @@ from hpad.settings.shape import JITTER, Election
 from hpad.telemetry import Telemetry
 
 
-class Mandate:
+class LeadershipLease:
     """From a moment on (the one before a renewal was sent), and for so long; by both clocks. The wall clock only ever
     shortens it: it goes on while a suspended machine's monotonic clock stands still.
 
@@ -85,7 +85,7 @@ class Mandate:
             self._timer = None
 
 
-class Bulletin:
+class ElectionStatus:
     """Fed by whoever stands for election or has a share; `log` is their logger.
 
     `trouble` is what is wrong now, None where nothing is; `agreed`: it has been known at some time who acts.
@@ -135,7 +135,7 @@ class Leader:
     """Stands for election for as long as `run` runs; an `ownership.Owner` of all HPAs or of none.
 
     `changed` is called, on the loop, whenever the answer of `owns` has changed for a reason other than passing time.
-    `bulletin` is what there is to know of that.
+    `status` is what there is to know of that.
     """
 
     def __init__(
@@ -152,22 +152,22 @@ class Leader:
         self._telemetry = telemetry
         self._clock = clock
         self._dice = dice
-        self._mandate = Mandate(clock, lambda: self._end(LATE))
+        self._leadership = LeadershipLease(clock, lambda: self._end(LATE))
         self._leads = False
         self._log = structlog.get_logger("hpad.election", lease=str(elector.key), identity=elector.identity)
-        self.bulletin = Bulletin(self._log)
+        self.status = ElectionStatus(self._log)
         telemetry.election.leads(election.name, False)
 
     @property
     def leading(self) -> bool:
         """Whether we lead at this very moment."""
-        return self._mandate.valid
+        return self._leadership.valid
 
     def owns(self, key: Key) -> bool:
         return self.leading
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        self.bulletin.subscribe(callback)
+        self.status.subscribe(callback)
 
     async def run(self) -> None:
         """Acquire and renew for ever. Cancelled, it gives the Lease up, so that another takes over at once.
@@ -186,7 +186,7 @@ class Leader:
     def _pause(self, began: float) -> float:
         """A leader renews at a fixed rate; candidates scatter, so that they do not meet again and again."""
         retry = self._election.retry_period.total_seconds()
-        if not self._mandate.given:
+        if not self._leadership.given:
             return retry * (1 + JITTER * self._dice())
         return max(0.0, began + retry - self._clock.monotonic())
 
@@ -195,37 +195,37 @@ class Leader:
         try:
             moment = await self._elector.attempt()
         except errors.ApiError as error:
-            self.bulletin.say(f"cannot reach an agreement: {error.message}", trouble=True)
+            self.status.say(f"cannot reach an agreement: {error.message}", trouble=True)
             return
         finally:
             self._telemetry.election.renewed_slowly(self._election.name, self._elector.slow - slow)
-        self.bulletin.agreed = True
+        self.status.agreed = True
         if moment is None:
             self._end(f"{self._elector.holder} leads")
-            self.bulletin.say(f"{self._elector.holder} leads")
+            self.status.say(f"{self._elector.holder} leads")
         else:
             self._lead_from(moment)
 
     def _lead_from(self, moment: Moment) -> None:
         """A mandate from the moment before the renewal was sent; an answer that took longer than that is worth none."""
-        if not self._mandate.extend(moment, self._election.renew_deadline):
+        if not self._leadership.extend(moment, self._election.renew_deadline):
             return
-        self.bulletin.say("we lead")
+        self.status.say("we lead")
         if not self._leads:
             self._leads = True
             self._telemetry.election.leads(self._election.name, True)
             self._elector.announce("became leader")
-            self.bulletin.change()
+            self.status.change()
 
     def _end(self, why: str, *, as_wanted: bool = False) -> None:
         """Stop leading, now; nothing happens if we do not lead."""
-        if not self._mandate.end():
+        if not self._leadership.end():
             return
         self._leads = False
         self._telemetry.election.leads(self._election.name, False)
-        self.bulletin.ended("stopped leading", why, as_wanted=as_wanted)
+        self.status.ended("stopped leading", why, as_wanted=as_wanted)
         self._elector.announce("stopped leading")
 
     async def _resign(self) -> None:
         self._end("hpad ends", as_wanted=True)
-        await self.bulletin.release(self._elector.release)
+        await self.status.release(self._elector.release)

@@ -1,7 +1,7 @@
 """The members that share HPAs: each has a Lease of its own, found by a label, renewed and judged as a leader's is.
 
 Beside what any Lease says, a member's own holds its roster: the members that it took to be alive when it wrote it
-(annotation `hpad.io/roster`). What rosters are for, and why two members never act on the same HPA, is said in
+(annotation `hpad.io/member_set`). What rosters are for, and why two members never act on the same HPA, is said in
 `control.shards`.
 
 Liveness is judged by our monotonic clock, from the moment on which we first saw a Lease as it is, as `kube.lease` does,
@@ -32,7 +32,7 @@ from hpad.kube.events import EventRecorder
 from hpad.settings.shape import Election
 
 LABEL: Final = "hpad.io/member-of"
-ROSTER: Final = "hpad.io/roster"
+MEMBER_SET: Final = "hpad.io/roster"
 _RENEWALS: Final = 1.5
 """Retry periods from one renewal to the next at the most, in a member that works as it should."""
 _LITTER: Final = 20
@@ -40,15 +40,15 @@ _LITTER: Final = 20
 
 
 class Member(NamedTuple):
-    """Another member, by the name of its Lease. `roster`: None where what it has published is not known.
+    """Another member, by the name of its Lease. `member_set`: None where what it has published is not known.
 
-    `hearsay`: others have it in their rosters, and we have never seen a Lease of it. `certain`: we have seen it renew
-    its Lease since we arrived; else it may be long dead, and counts all the same.
+    `hearsay`: others list it in their member sets, and we have never seen a Lease of it.
+    `certain`: we have seen it renew its Lease since we arrived; else it may be long dead, and counts all the same.
     """
 
     name: str
     identity: str
-    roster: frozenset[str] | None
+    member_set: frozenset[str] | None
     hearsay: bool = False
     certain: bool = False
 
@@ -95,20 +95,20 @@ class Members:
         """We have been away, or are new: from here on it must show again who is alive."""
         self._arrivals += 1
 
-    async def publish(self, roster: Iterable[str]) -> Moment:
+    async def publish(self, member_set: Iterable[str]) -> Moment:
         """Renew our Lease, with this roster: the moment before the request that did it was sent.
 
         Raises errors.ApiError, where the Lease may yet become what was sent.
         """
         if self._own is not None:
             try:
-                return await self._write(roster)
+                return await self._write(member_set)
             except errors.ApiError as error:
                 if error.status not in (404, 409):
                     raise
                 self._log.debug("our Lease is not what it was; looking", error=str(error))
         await self._reread()
-        return await self._write(roster)
+        return await self._write(member_set)
 
     async def look(self) -> list[Member]:
         """The other members that are alive, by name. Raises errors.ApiError, also where our own Lease is not there as
@@ -123,7 +123,7 @@ class Members:
             self._miss(name, now)
         alive = [self._member(name) for name in self._known if self._counts(name, now)]
         self._alive = frozenset(member.name for member in alive)
-        mentioned = frozenset(name for member in alive for name in member.roster or ())
+        mentioned = frozenset(name for member in alive for name in member.member_set or ())
         unseen = mentioned - self._known.keys() - {self.name}
         return sorted([*alive, *(Member(name, "", None, hearsay=True) for name in unseen)])
 
@@ -192,14 +192,18 @@ class Members:
 
     def _member(self, name: str) -> Member:
         held = self._known[name]
-        roster = None if held.missing else _roster(held.object["metadata"])
-        return Member(name, held.seen.terms.holder_identity or "", roster, certain=held.certain)
+        member_set = None if held.missing else _member_set(held.object["metadata"])
+        return Member(name, held.seen.terms.holder_identity or "", member_set, certain=held.certain)
 
     def _own_is_there(self, found: Object | None) -> None:
         own = self._own
         if own is None:
             return
-        if found is None or found["spec"] != own["spec"] or _roster(found["metadata"]) != _roster(own["metadata"]):
+        if (
+            found is None
+            or found["spec"] != own["spec"]
+            or _member_set(found["metadata"]) != _member_set(own["metadata"])
+        ):
             raise errors.ApiError(0, "Changed", f"our Lease {self.name} is not there as we have written it")
         self._own = found
 
@@ -222,12 +226,12 @@ class Members:
                 raise
             self._own = None
 
-    async def _write(self, roster: Iterable[str]) -> Moment:
+    async def _write(self, member_set: Iterable[str]) -> Moment:
         began = Moment.now(self._clock)
         before = self._own or {"metadata": {"name": self.name, "namespace": self._election.namespace}}
         meta = before["metadata"]
         labels = {**(meta.get("labels") or {}), LABEL: self._election.name}
-        annotations = {**(meta.get("annotations") or {}), ROSTER: " ".join(sorted(roster))}
+        annotations = {**(meta.get("annotations") or {}), MEMBER_SET: " ".join(sorted(member_set))}
         spec = lease.claimed(before.get("spec"), self.identity, self._election, began.wall)
         await self._put({"metadata": {**meta, "labels": labels, "annotations": annotations}, "spec": spec})
         return began
@@ -245,6 +249,6 @@ class Members:
         self._own = written
 
 
-def _roster(metadata: dict[str, Any]) -> frozenset[str] | None:
-    told = (metadata.get("annotations") or {}).get(ROSTER)
+def _member_set(metadata: dict[str, Any]) -> frozenset[str] | None:
+    told = (metadata.get("annotations") or {}).get(MEMBER_SET)
     return frozenset(told.split()) if isinstance(told, str) else None

@@ -1,7 +1,7 @@
 """Shards: several hpads share the HPAs, each acting on those that rendezvous hashing gives it among the members alive.
 
 Each member holds a Lease of its own, with its roster: the members it took to be alive when it wrote it, and itself.
-A round is to publish (write the Lease), then to look (list the Leases of all), then to judge (`control.share`).
+A round is to publish (write the Lease), then to look (list the Leases of all), then to judge (`control.assignment`).
 
 Why two members never act on the same HPA at the same time. Let both A and B do so. Each has completed a round; let A's
 Lease have been written before B's, in the order of the API server. So B looked after A had written, and saw A's Lease
@@ -26,7 +26,7 @@ as do members of another protocol (another identity: for another hash, say). One
 step in where it does not.
 
 What Leases cannot do: a request that was sent within a mandate may arrive after it. So what comes from another rests
-before its first turn (`control.handover`), for as long as it takes that two members' writes for one HPA lie a lease
+before its first turn (`control.handoff`), for as long as it takes that two members' writes for one HPA lie a lease
 duration apart, also after a hand-over in good order. Members trust that a Lease is not
 deleted by hand; one that is, those who have seen it respect all the same, and a newcomer that finds no trace of others
 looks on for a lease duration, in which they write it anew.
@@ -52,7 +52,7 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.election import lease
-from hpad.election.leader import Bulletin, Mandate
+from hpad.election.leader import ElectionStatus, LeadershipLease
 from hpad.election.members import Member, Members
 from hpad.kube import errors
 from hpad.settings.shape import Election
@@ -69,29 +69,29 @@ def weight(key: Key, member: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{member}\0{key}".encode(), digest_size=8).digest(), "big")
 
 
-Roster = frozenset[str]
+MemberSet = frozenset[str]
 _MOST = 1 << 16
 
 
-class Share:
-    """What `me` may act on, having published `roster` and then seen the `others` that are alive with their rosters.
+class Assignment:
+    """What `me` may act on, having published `member_set` and then seen the `others` that are alive with their rosters.
 
     An HPA is ours if we are first for it among all whom we see or have in our roster, and each other member has
     acknowledged that: it has us in its roster, or its roster does not make it the first for the HPA anyway. With a
     roster that cannot be read (None) nothing is ours. `control.shards` says why that is safe.
     """
 
-    def __init__(self, me: str, others: Mapping[str, Roster | None], roster: Roster) -> None:
-        self.members: Roster = frozenset({me, *others})
+    def __init__(self, me: str, others: Mapping[str, MemberSet | None], member_set: MemberSet) -> None:
+        self.members: MemberSet = frozenset({me, *others})
         self._me = me
         self._others = dict(others)
-        self._candidates = self.members | roster
+        self._candidates = self.members | member_set
         self._unaware = [(name, theirs) for name, theirs in others.items() if theirs is None or me not in theirs]
         self._known: dict[Key, bool] = {}
 
     def __eq__(self, other: object) -> bool:
         """Whether both give the same answers."""
-        return isinstance(other, Share) and self._grounds == other._grounds
+        return isinstance(other, Assignment) and self._grounds == other._grounds
 
     def __hash__(self) -> int:
         return hash((self._me, self._candidates))
@@ -130,7 +130,7 @@ class Shards:
     """Takes part for as long as `run` runs; an `ownership.Owner` of this member's share.
 
     `changed` callbacks are called, on the loop, whenever the answers of `owns` have changed for a reason other than
-    passing time. `bulletin` is what there is to know of that.
+    passing time. `status` is what there is to know of that.
     """
 
     def __init__(
@@ -150,9 +150,9 @@ class Shards:
         self._telemetry = telemetry
         self._clock = clock
         self._dice = dice
-        self._mandate = Mandate(clock, lambda: self._end(LATE))
-        self._share: Share | None = None
-        self._leaving: Share | None = None
+        self._leadership = LeadershipLease(clock, lambda: self._end(LATE))
+        self._assignment: Assignment | None = None
+        self._leaving: Assignment | None = None
         self._others: list[Member] = []
         self._published: frozenset[str] = frozenset()
         self._arrived: float | None = None
@@ -160,30 +160,30 @@ class Shards:
         self._alone = True
         self._handing_over: list[Callable[[], Awaitable[None]]] = []
         self._log = structlog.get_logger("hpad.shards", member=members.name, identity=members.identity)
-        self.bulletin = Bulletin(self._log)
+        self.status = ElectionStatus(self._log)
         telemetry.election.leads(election.name, False)
 
     @property
     def leading(self) -> bool:
         """Whether this member has a share at this very moment."""
-        return self._mandate.valid
+        return self._leadership.valid
 
     @property
     def size(self) -> int:
         """How many members share the HPAs, as far as we know; 0 while we have no share."""
-        return len(self._share.members) if self._share is not None and self.leading else 0
+        return len(self._assignment.members) if self._assignment is not None and self.leading else 0
 
     def owns(self, key: Key) -> bool:
-        return self._share is not None and self._mandate.valid and self._share.owns(key)
+        return self._assignment is not None and self._leadership.valid and self._assignment.owns(key)
 
-    def keeps(self, key: Key) -> bool:
+    def may_save(self, key: Key) -> bool:
         """Whether what is remembered of the HPA is ours to save: also while it is being handed over."""
-        if self._leaving is not None and self._mandate.valid and self._leaving.owns(key):
+        if self._leaving is not None and self._leadership.valid and self._leaving.owns(key):
             return True
         return self.owns(key)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        self.bulletin.subscribe(callback)
+        self.status.subscribe(callback)
 
     def before_handing_over(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Wait for this whenever HPAs are not ours any more (`changed` has been called), and others may have them only
@@ -208,12 +208,12 @@ class Shards:
         """Seconds from one round to the next: little where others wait for us, or we for them."""
         if self._arrived is not None and not self._entered:
             return self._retry / _IMPATIENCE
-        if not self._mandate.given or self._share is None:
+        if not self._leadership.given or self._assignment is None:
             return self._retry * (0.75 + self._dice() / 2)
-        if self._roster() != self._published:
+        if self._member_set() != self._published:
             return self._retry / _HURRY
         expiry = self._members.expiry()
-        usual = self._retry if self._share.settled else self._retry / _IMPATIENCE
+        usual = self._retry if self._assignment.settled else self._retry / _IMPATIENCE
         return usual if expiry is None else min(usual, max(expiry, self._retry / _HURRY))
 
     async def _try(self) -> None:
@@ -221,7 +221,7 @@ class Shards:
         try:
             await self._round()
         except errors.ApiError as error:
-            self.bulletin.say(f"cannot reach an agreement: {error.message}", trouble=True)
+            self.status.say(f"cannot reach an agreement: {error.message}", trouble=True)
         finally:
             self._telemetry.election.renewed_slowly(self._election.name, self._common.slow - slow)
 
@@ -237,13 +237,13 @@ class Shards:
             for callback in self._handing_over:
                 await callback()
             self._leaving = None
-        roster = self._roster()
-        began = await self._members.publish(roster)
-        self._published = roster
+        member_set = self._member_set()
+        began = await self._members.publish(member_set)
+        self._published = member_set
         others = await self._members.look()
-        await self._judge(others, roster, min(began, proof, key=lambda moment: moment.monotonic))
+        await self._judge(others, member_set, min(began, proof, key=lambda moment: moment.monotonic))
 
-    def _roster(self) -> frozenset[str]:
+    def _member_set(self) -> frozenset[str]:
         """Whom we have seen, and ourselves: hearsay that was passed on would never end."""
         return frozenset({self._members.name, *(other.name for other in self._others if not other.hearsay)})
 
@@ -253,7 +253,7 @@ class Shards:
         The first member renews it each round. Another one steps in when it has seen no renewal for two rounds, the
         later the higher its rank, so that they do not all come at once.
         """
-        rank = sorted(self._roster()).index(self._members.name)
+        rank = sorted(self._member_set()).index(self._members.name)
         if rank and await self._common.look():
             proof = self._common.proof
             patience = self._retry * (2 + rank / 4)
@@ -267,9 +267,9 @@ class Shards:
             raise
 
     def _stand_by(self) -> None:
-        self.bulletin.agreed = True
+        self.status.agreed = True
         self._end(f"{self._common.holder} leads")
-        self.bulletin.say(f"{self._common.holder} leads")
+        self.status.say(f"{self._common.holder} leads")
 
     async def _enter(self) -> bool:
         """Look before the first word, until it is clear who is alive: others give HPAs away as soon as they see us.
@@ -290,25 +290,27 @@ class Shards:
             self._alone = False
         self._entered = not self._alone and all(other.certain for other in self._others)
         if not self._entered:
-            self.bulletin.say("looking who is alive")
+            self.status.say("looking who is alive")
         return self._entered
 
-    async def _judge(self, others: Iterable[Member], roster: frozenset[str], since: Moment) -> None:
-        before = self._share if self._mandate.valid else None
+    async def _judge(self, others: Iterable[Member], member_set: frozenset[str], since: Moment) -> None:
+        before = self._assignment if self._leadership.valid else None
         self._note(others)
-        if not self._mandate.extend(since, self._election.renew_deadline):
+        if not self._leadership.extend(since, self._election.renew_deadline):
             return
-        self.bulletin.agreed = True
-        share = Share(self._members.name, {other.name: other.roster for other in self._others}, roster)
-        joined = self._share is None
-        if before is None or share != before:
-            self._share, self._leaving = share, before
-            self._telemetry.election.members(len(share.members))
-            self.bulletin.change()
+        self.status.agreed = True
+        assignment = Assignment(
+            self._members.name, {other.name: other.member_set for other in self._others}, member_set
+        )
+        joined = self._assignment is None
+        if before is None or assignment != before:
+            self._assignment, self._leaving = assignment, before
+            self._telemetry.election.members(len(assignment.members))
+            self.status.change()
         if joined:
             self._telemetry.election.leads(self._election.name, True)
             self._members.announce("joined")
-        self.bulletin.say(f"sharing the HPAs as one of {self.size} members")
+        self.status.say(f"sharing the HPAs as one of {self.size} members")
         await self._members.tidy()
 
     def _note(self, others: Iterable[Member]) -> None:
@@ -322,15 +324,15 @@ class Shards:
 
     def _end(self, why: str, *, as_wanted: bool = False) -> None:
         """Own nothing, now; nothing happens if we own nothing."""
-        if not self._mandate.end():
+        if not self._leadership.end():
             return
-        self._share = self._leaving = self._arrived = None
+        self._assignment = self._leaving = self._arrived = None
         self._entered = False
         self._telemetry.election.leads(self._election.name, False)
         self._telemetry.election.members(0)
-        self.bulletin.ended("not sharing any more", why, as_wanted=as_wanted)
+        self.status.ended("not sharing any more", why, as_wanted=as_wanted)
         self._members.announce("left")
 
     async def _leave(self) -> None:
         self._end("hpad ends", as_wanted=True)
-        await self.bulletin.release(self._members.release)
+        await self.status.release(self._members.release)

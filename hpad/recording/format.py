@@ -42,8 +42,11 @@ from hpad.engine.view import Competitor, Gates, Tunables, Withheld
 Answer = Sample | AdapterError
 
 
-class SnapshotError(ValueError):
-    """A scenario that can't be read; the message names the field, what it holds and what it should."""
+class RecordingError(ValueError):
+    """A recording cannot be read or written.
+
+    The message names the file and line or the field, and says what is wrong with it.
+    """
 
 
 class _Lenient(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -106,7 +109,7 @@ class Step(_Lenient, frozen=True):
 
     @property
     def agreed(self) -> tuple[FallbackPolicy, ...]:
-        """The terms of each metric, none where none were recorded; raises SnapshotError."""
+        """The terms of each metric, none where none were recorded; raises RecordingError."""
         try:
             return tuple(
                 FallbackPolicy(
@@ -116,7 +119,7 @@ class Step(_Lenient, frozen=True):
                 for each in self.terms
             )
         except ValueError as error:
-            raise SnapshotError(f"terms: {error}") from error
+            raise RecordingError(f"terms: {error}") from error
 
     def selected(self) -> tuple[Pod, ...]:
         """The pods that match the scale's selector, in their order; none where it can't be told."""
@@ -138,7 +141,7 @@ class Step(_Lenient, frozen=True):
         """What the metric sources said, one result per query, in order."""
         if self.answers is not None:
             if len(self.answers) != len(queries):
-                raise SnapshotError(f"answers: {len(self.answers)} entries for {len(queries)} metrics")
+                raise RecordingError(f"answers: {len(self.answers)} entries for {len(queries)} metrics")
             return [_answer(reading) for reading in self.answers]
         return [query if isinstance(query, AdapterError) else self._ask(query) for query in queries]
 
@@ -199,14 +202,14 @@ class Scenario(_Lenient, frozen=True):
 
     @property
     def tunables(self) -> Tunables:
-        """The numbers and gates in force; raises SnapshotError naming a gate that doesn't exist."""
+        """The numbers and gates in force; raises RecordingError naming a gate that doesn't exist."""
         held = self.controller
         try:
             gates = Gates.replayed(held.feature_gates)
         except TypeError:
             unknown = sorted(set(held.feature_gates) - set(Gates.__struct_fields__))
             known = ", ".join(Gates.__struct_fields__)
-            raise SnapshotError(f"controller.featureGates: no gate {', '.join(unknown)}; there are {known}") from None
+            raise RecordingError(f"controller.featureGates: no gate {', '.join(unknown)}; there are {known}") from None
         return Tunables(
             tolerance=held.tolerance,
             downscale_stabilization=timedelta(seconds=held.downscale_stabilization_seconds),
@@ -217,36 +220,36 @@ class Scenario(_Lenient, frozen=True):
 
     @property
     def others(self) -> dict[str, Selector]:
-        """The selectors of the other HPAs, by name; raises SnapshotError."""
+        """The selectors of the other HPAs, by name; raises RecordingError."""
         try:
             return {name: selector.parse(text) for name, text in self.other_hpa_selectors.items()}
         except SelectorError as error:
-            raise SnapshotError(f"otherHpaSelectors: {error}") from error
+            raise RecordingError(f"otherHpaSelectors: {error}") from error
 
 
 def decode_scenario(value: Any) -> Scenario:
-    """Read a scenario from JSON-like builtins; raises SnapshotError naming the field."""
+    """Read a scenario from JSON-like builtins; raises RecordingError naming the field."""
     scenario: Scenario = converted(value, Scenario, "")
     return scenario
 
 
 def decode_step(value: Any, where: str = "") -> Step:
-    """Read one step from JSON-like builtins; raises SnapshotError naming the field below `where`."""
+    """Read one step from JSON-like builtins; raises RecordingError naming the field below `where`."""
     step: Step = converted(value, Step, where)
     if step.scale is None and step.scale_error is None:
-        raise SnapshotError(f"{where or 'step'}: either scale or scaleError is needed")
+        raise RecordingError(f"{where or 'step'}: either scale or scaleError is needed")
     return step
 
 
 def converted(value: Any, kind: Any, where: str) -> Any:
-    """JSON-like builtins as a struct; raises SnapshotError naming the field below `where`."""
+    """JSON-like builtins as a struct; raises RecordingError naming the field below `where`."""
     try:
         return msgspec.convert(_without_nulls(value), kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `")
         field = path.removesuffix("`").removeprefix("$").removeprefix(".")
         place = ".".join(part for part in (where, field) if part) or "the whole"
-        raise SnapshotError(f"{place}: {what[:1].lower()}{what[1:]}") from error
+        raise RecordingError(f"{place}: {what[:1].lower()}{what[1:]}") from error
 
 
 def _without_nulls(value: Any) -> Any:
@@ -270,4 +273,4 @@ def _answer(reading: Reading) -> Answer:
         return ExternalSample(reading.values, when)
     if reading.value is not None:
         return ObjectSample(reading.value, when)
-    raise SnapshotError("answers: an entry holds one of pods, values, value and error")
+    raise RecordingError("answers: an entry holds one of pods, values, value and error")

@@ -19,7 +19,7 @@ from hpad.engine.decide import Decision, decide, queries
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.view import View
-from hpad.recording.format import Scenario, SnapshotError, Step, decode_scenario, decode_step
+from hpad.recording.format import RecordingError, Scenario, Step, decode_scenario, decode_step
 
 ATTEMPTS: Final = 5
 """How often the scale is written where another writer got in between."""
@@ -27,10 +27,6 @@ CONFLICT: Final = "conflict"
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")
-
-
-class ReplayError(ValueError):
-    """An input that can't be replayed; the message names file, line and field."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -47,14 +43,14 @@ class Replayed(msgspec.Struct, frozen=True):
 def replay(scenario: dict[str, Any]) -> dict[str, Any]:
     """What the engine decides in each step of a scenario, in the format of the vectors; `expect` is not looked at.
 
-    Raises SnapshotError (a ValueError) naming the field that can't be read.
+    Raises RecordingError (a ValueError) naming the field that can't be read.
     """
     decoded = decode_scenario(scenario)
     return {"id": decoded.id, "steps": [_written(replayed) for replayed in run(decoded)]}
 
 
 def run(scenario: Scenario) -> Iterator[Replayed]:
-    """Reconcile step by step, carrying along the status last written and the history; raises SnapshotError."""
+    """Reconcile step by step, carrying along the status last written and the history; raises RecordingError."""
     tunables, others = scenario.tunables, scenario.others
     hpa, history = scenario.hpa, scenario.history
     for index, value in enumerate(scenario.steps):
@@ -91,7 +87,7 @@ def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if name != "-" and Path(name).is_dir():
         files = sorted(path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
         if not files:
-            raise ReplayError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
+            raise RecordingError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
         for file in files:
             yield from _read(str(file))
     else:
@@ -109,13 +105,13 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     place = f"{shown}, line {number}"
                     yield place, _object(line, place)
     except UnicodeDecodeError as error:
-        raise ReplayError(f"{shown}: not a recording: byte {error.object[error.start]:#04x} is not UTF-8") from error
+        raise RecordingError(f"{shown}: not a recording: byte {error.object[error.start]:#04x} is not UTF-8") from error
     except OSError as error:
-        raise ReplayError(f"{shown}: cannot be read: {error.strerror or error}") from error
+        raise RecordingError(f"{shown}: cannot be read: {error.strerror or error}") from error
     except (EOFError, zlib.error) as error:
-        raise ReplayError(f"{shown}: {error}") from error
+        raise RecordingError(f"{shown}: {error}") from error
     if empty:
-        raise ReplayError(f"{shown}: holds no scenario")
+        raise RecordingError(f"{shown}: holds no scenario")
 
 
 def _moment(step: Step, where: str) -> datetime:
@@ -123,7 +119,7 @@ def _moment(step: Step, where: str) -> datetime:
     try:
         return step.time.astimezone(UTC)
     except OverflowError as error:
-        raise SnapshotError(f"{where}.time: {step.time.isoformat()} is out of range: {error}") from error
+        raise RecordingError(f"{where}.time: {step.time.isoformat()} is out of range: {error}") from error
 
 
 def agrees(ours: Any, expected: Any) -> bool:
@@ -147,10 +143,10 @@ def _reconcile(view: View, step: Step, where: str) -> Replayed:
         decision = decide(view, answers)
         outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
         settlement = settle(view, decision, outcome)
-    except SnapshotError as error:
-        raise SnapshotError(f"{where}.{error}") from error
+    except RecordingError as error:
+        raise RecordingError(f"{where}.{error}") from error
     except OverflowError as error:
-        raise SnapshotError(f"{where}: a time, a duration or a number is out of range: {error}") from error
+        raise RecordingError(f"{where}: a time, a duration or a number is out of range: {error}") from error
     return Replayed(step, view, answers, decision, outcome, settlement)
 
 
@@ -213,7 +209,7 @@ def _object(line: str, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ReplayError(f"{place}: not JSON: {error}") from error
+        raise RecordingError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ReplayError(f"{place}: a scenario is a JSON object, not {type(value).__name__}")
+        raise RecordingError(f"{place}: a scenario is a JSON object, not {type(value).__name__}")
     return value

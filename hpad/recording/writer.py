@@ -30,6 +30,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.history import History
 from hpad.recording import reconciled
+from hpad.recording.format import RecordingError
 from hpad.telemetry.episode import Episode
 
 _PART: Final = 16
@@ -92,10 +93,6 @@ _LONGEST_NAME: Final = 255
 _NUMBER: Final = len("-9999999")
 
 
-class RecordError(Exception):
-    """The folder of the records cannot be written to; the message names it and says why."""
-
-
 class _File(msgspec.Struct):
     """A file being written, the scenario at its end (no steps: none to go on with), and what was left by its last."""
 
@@ -131,12 +128,12 @@ class Journal:
         self._failing = Episode(self._log, clock, "not recorded", "reconciles can be recorded again", level="error")
 
     async def start(self) -> None:
-        """Raises RecordError."""
+        """Raises RecordingError."""
         try:
             await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
             await asyncio.to_thread(self._rotation.measure)
         except OSError as error:
-            raise RecordError(f"cannot record to {self._folder}: {error.strerror or error}") from None
+            raise RecordingError(f"cannot record to {self._folder}: {error.strerror or error}") from None
         self._started = f"{self._clock.now():%Y%m%dT%H%M%SZ}"
         self._writer = asyncio.create_task(self._write())
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from hpad.api.metadata import Key
 from hpad.clock import Moment
 from hpad.store import record
-from hpad.store.memory import Memory, doubted, recalled, sealed
+from hpad.store.memory import Memory, closed, invalidated, loaded
 
 
-class Memories:
+class CompactMap:
     """A mapping, of which `pack` makes single entries small."""
 
     def __init__(self) -> None:
@@ -46,25 +46,25 @@ class Memories:
         self._open.pop(key, None)
         self._packed.pop(key, None)
 
-    def recall(self, key: Key) -> None:
-        """From now on the memory is one that was `recalled`; fine if there is none."""
+    def mark_loaded(self, key: Key) -> None:
+        """From now on the memory is one that was `loaded`; fine if there is none."""
         held = self._open.get(key)
         if held is not None:  # one that was packed is so anyway
-            self._open[key] = recalled(held)
+            self._open[key] = loaded(held)
 
-    def doubt(self, key: Key) -> None:
-        """Another process may have made turns: the memory is one that is `doubted` now; fine if there is none."""
+    def invalidate(self, key: Key) -> None:
+        """Another process may have made turns: the memory is one that is `invalidated` now; fine if there is none."""
         held = self.get(key)
         if held is not None:
-            self.put(key, doubted(held))
+            self.put(key, invalidated(held))
 
-    def seal(self, key: Key, now: Moment) -> bool:
+    def mark_closed(self, key: Key, now: Moment) -> bool:
         """Note that no further turn is made for the HPA; whether that changed anything."""
         held = self._open.get(key)
         if held is None:
             return False
-        self._open[key] = closed = sealed(held, now)
-        return closed is not held
+        self._open[key] = result = closed(held, now)
+        return result is not held
 
     def is_packed(self, key: Key) -> bool:
         return key in self._packed

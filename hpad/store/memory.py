@@ -9,8 +9,8 @@ is read before that time is whole: no turn can have been made since. What is rea
 Two things keep that true:
 
 - A turn before the planned one (the HPA was edited, or hpad has just been started) is noted in the store first: from
-  then on the memory in the store is valid no longer (`spent`).
-- A process that ends, or hands the HPA over, notes that it makes no further turn (`sealed`). Such a memory is whole
+  then on the memory in the store is valid no longer (`invalidated`).
+- A process that ends, or hands the HPA over, notes that it makes no further turn (`closed`). Such a memory is whole
   until the planned turn is a period late, and on another machine as well.
 
 Time is measured by the monotonic clock where both processes run in one boot of one machine, which a wall clock that is
@@ -54,22 +54,22 @@ class Validity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
         """Whether the monotonic times are of one clock."""
         return self.boot == clock.boot() and now.monotonic >= self.ticks
 
-    def left(self, at: datetime, now: Moment) -> float:
+    def seconds_left(self, at: datetime, now: Moment) -> float:
         """For how many seconds it is valid yet; 0 or less: not any more. `at` is its time by the wall clock."""
         length = self.lasts + self.grace if self.closed else self.lasts
         if self.comparable(now):
             return length - (now.monotonic - self.ticks)
         return min(length, length - (now.wall - at).total_seconds())
 
-    def is_whole(self, at: datetime, now: Moment) -> bool:
+    def is_complete(self, at: datetime, now: Moment) -> bool:
         """Whether what is read now can have no hole."""
         if not self.comparable(now) and not (self.closed and now.wall >= at - SKEW):
             return False
-        return self.left(at, now) > SLIGHT
+        return self.seconds_left(at, now) > SLIGHT
 
-    def sealed(self, at: datetime, now: Moment) -> "Validity":
+    def close(self, at: datetime, now: Moment) -> "Validity":
         """The same, closed: the process makes no further turn. Unchanged where a turn was due, and perhaps begun."""
-        return msgspec.structs.replace(self, closed=True) if self.left(at, now) > SLIGHT else self
+        return msgspec.structs.replace(self, closed=True) if self.seconds_left(at, now) > SLIGHT else self
 
     def prolonged(self, turn: "Validity") -> "Validity":
         """The same up to the turn planned after this one, which left nothing to remember."""
@@ -77,7 +77,7 @@ class Validity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
             return self
         return Validity(self.boot, self.ticks, turn.ticks + turn.lasts - self.ticks, turn.grace)
 
-    def spent(self) -> "Validity":
+    def invalidated(self) -> "Validity":
         """The same, valid no longer."""
         return Validity(self.boot, self.ticks)
 
@@ -119,8 +119,8 @@ class Memory(msgspec.Struct, frozen=True):
     `target` is what it scaled (group/kind/name; "": unknown): of another target this says nothing.
     `status` is the status of an HPA that has no API object to keep it in. `at` is when the HPA was last reconciled and
     `left` how many replicas its target was set to then (None: unknown). `begun` is there while a rescale is being
-    written, and for good where the process ended in the middle of it. `recalled`: nothing was added since it was read
-    from where it survives, or since the HPA was gone or another's; `whole`: no turn can be missing from such a one.
+    written, and for good where the process ended in the middle of it. `loaded`: nothing was added since it was read
+    from where it survives, or since the HPA was gone or another's; `complete`: no turn can be missing from such a one.
     `validity` says for how long it is the whole story.
     """
 
@@ -131,42 +131,42 @@ class Memory(msgspec.Struct, frozen=True):
     at: datetime | None = None
     left: int | None = None
     begun: Begun | None = None
-    recalled: bool = False
+    loaded: bool = False
     target: str = ""
-    whole: bool = False
+    complete: bool = False
     validity: Validity | None = None
 
     def validity_left(self, now: Moment) -> float:
         """For how many seconds it is valid yet; 0 or less: not any more."""
-        return 0.0 if self.validity is None or self.at is None else self.validity.left(self.at, now)
+        return 0.0 if self.validity is None or self.at is None else self.validity.seconds_left(self.at, now)
 
 
 NOTHING = Memory()
 
 
-def recalled(memory: Memory) -> Memory:
+def loaded(memory: Memory) -> Memory:
     """The memory after a time in which nothing was added to it."""
-    return msgspec.structs.replace(memory, recalled=True, whole=False)
+    return msgspec.structs.replace(memory, loaded=True, complete=False)
 
 
-def doubted(memory: Memory) -> Memory:
+def invalidated(memory: Memory) -> Memory:
     """The memory after a time in which another process may have made turns."""
-    spent = None if memory.validity is None else memory.validity.spent()
-    return msgspec.structs.replace(recalled(memory), validity=spent)
+    validity = None if memory.validity is None else memory.validity.invalidated()
+    return msgspec.structs.replace(loaded(memory), validity=validity)
 
 
-def judged(memory: Memory, now: Moment) -> Memory:
-    """A memory that is `recalled`, with whether it is `whole` by this moment; it stays so."""
-    valid = memory.validity is not None and memory.at is not None and memory.validity.is_whole(memory.at, now)
-    return msgspec.structs.replace(memory, whole=True) if valid and memory.recalled else memory
+def assessed(memory: Memory, now: Moment) -> Memory:
+    """A memory that is `loaded`, with whether it is `complete` by this moment; it stays so."""
+    valid = memory.validity is not None and memory.at is not None and memory.validity.is_complete(memory.at, now)
+    return msgspec.structs.replace(memory, complete=True) if valid and memory.loaded else memory
 
 
-def sealed(memory: Memory, now: Moment) -> Memory:
+def closed(memory: Memory, now: Moment) -> Memory:
     """The memory of an HPA for which this process makes no further turn; unchanged where that cannot be said of it."""
-    if memory.validity is None or memory.at is None or memory.recalled:
+    if memory.validity is None or memory.at is None or memory.loaded:
         return memory
-    closed = memory.validity.sealed(memory.at, now)
-    return memory if closed == memory.validity else msgspec.structs.replace(memory, validity=closed)
+    validity = memory.validity.close(memory.at, now)
+    return memory if validity == memory.validity else msgspec.structs.replace(memory, validity=validity)
 
 
 class Store(Protocol):
@@ -179,14 +179,14 @@ class Store(Protocol):
 
     def refresh(self, keys: Collection[Key] | None = None) -> None:
         """These HPAs (None: all) have become ours that were another's for a while: what is not read anew is
-        `recalled`."""
+        `loaded`."""
         ...
 
     async def flush(self, keys: Collection[Key]) -> None:
         """Wait until what was put of these HPAs survives the process, or can't be made to; takes seconds at most."""
         ...
 
-    async def recall(self, key: Key) -> Memory:
+    async def get_loaded(self, key: Key) -> Memory:
         """As `get`, but waits until what outlived an earlier process has been read."""
         ...
 
@@ -197,7 +197,7 @@ class Store(Protocol):
         """
         ...
 
-    def seal(self, keys: Collection[Key]) -> None:
+    def mark_closed(self, keys: Collection[Key]) -> None:
         """No further turn is made here for these HPAs: what is remembered of them is whole for the next process."""
         ...
 
@@ -222,17 +222,17 @@ class InMemory:
 
     def refresh(self, keys: Collection[Key] | None = None) -> None:
         for key in self._memories if keys is None else self._memories.keys() & set(keys):
-            self._memories[key] = doubted(self._memories[key])
+            self._memories[key] = invalidated(self._memories[key])
 
     async def flush(self, keys: Collection[Key]) -> None:
         """There is nothing it could survive in."""
 
-    async def recall(self, key: Key) -> Memory:
+    async def get_loaded(self, key: Key) -> Memory:
         return self.get(key)
 
     async def secure(self, key: Key) -> bool:
         """There is nothing it could survive in, and so nothing that could be taken for more than it is."""
         return True
 
-    def seal(self, keys: Collection[Key]) -> None:
+    def mark_closed(self, keys: Collection[Key]) -> None:
         """There is nothing it could survive in."""

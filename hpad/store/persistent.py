@@ -28,8 +28,8 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.store import record
-from hpad.store.compact import Memories
-from hpad.store.memory import NOTHING, Memory, judged
+from hpad.store.compact import CompactMap
+from hpad.store.memory import NOTHING, Memory, assessed
 from hpad.telemetry import Telemetry
 
 GRACE = timedelta(hours=1)
@@ -46,7 +46,7 @@ _ENCODED = 100
 _SWEEP = 60.0
 
 
-class Shelf(Protocol):
+class Backend(Protocol):
     """Where records survive. Nothing here raises: what fails is part of the answer, as a sentence.
 
     `group` says which keys are written together: records of one group go out in one write.
@@ -93,7 +93,7 @@ class Pace(NamedTuple):
     loading: float = 10.0
 
 
-class Lasting:
+class PersistentStore:
     """A Store on a shelf. `run` it in the background, then `stop` it: that saves what is left.
 
     `owns` tells which HPAs are ours at this moment: nothing is saved of others, whose records may be newer than ours.
@@ -101,18 +101,18 @@ class Lasting:
 
     def __init__(
         self,
-        shelf: Shelf,
+        backend: Backend,
         clock: Clock,
         telemetry: Telemetry,
         pace: Pace,
         owns: Callable[[Key], bool] = lambda key: True,
     ) -> None:
-        self._shelf = shelf
+        self._backend = backend
         self._clock = clock
         self._telemetry = telemetry
         self._pace = pace
         self._owns = owns
-        self._memories = Memories()
+        self._memories = CompactMap()
         self._changed: set[Key] = set()
         self._saving: set[Key] = set()
         """In flight: taken out of `_changed`, and not known to be saved yet."""
@@ -125,7 +125,7 @@ class Lasting:
         self._reread = asyncio.Event()
         self._reread.set()
         self._trouble: str | None = None
-        self._log = structlog.get_logger("hpad.store", store=shelf.name)
+        self._log = structlog.get_logger("hpad.store", store=backend.name)
 
     @property
     def trouble(self) -> str | None:
@@ -148,12 +148,12 @@ class Lasting:
         """Forgotten after GRACE, unless it comes back under its uid before."""
         if key in self._memories:
             self._gone.setdefault(key, self._clock.now())
-            self._memories.recall(key)
+            self._memories.mark_loaded(key)
 
     def keys(self) -> Iterator[Key]:
         return iter(tuple(self._memories))
 
-    async def recall(self, key: Key) -> Memory:
+    async def get_loaded(self, key: Key) -> Memory:
         while not self._loaded.is_set() and (self._stale is None or key in self._stale):
             await self._loaded.wait()
         return self.get(key)
@@ -166,9 +166,9 @@ class Lasting:
                 await asyncio.shield(waiting)
         return waiting.done() and key not in self._changed and self._owns(key)
 
-    def seal(self, keys: Collection[Key]) -> None:
+    def mark_closed(self, keys: Collection[Key]) -> None:
         now = Moment.now(self._clock)
-        self._changed.update([key for key in keys if self._memories.seal(key, now)])
+        self._changed.update([key for key in keys if self._memories.mark_closed(key, now)])
 
     async def flush(self, keys: Collection[Key]) -> None:
         """A save in flight is waited for as well: saves come one after the other, and the next one answers."""
@@ -180,7 +180,7 @@ class Lasting:
             await asyncio.wait(waiting, timeout=_PATIENCE)
 
     def refresh(self, keys: Collection[Key] | None = None) -> None:
-        """Have them read again: HPAs have become ours that were another's. `recall` waits for it."""
+        """Have them read again: HPAs have become ours that were another's. `get_loaded` waits for it."""
         if keys is None:
             self._stale = None
         elif self._loaded.is_set():
@@ -213,9 +213,9 @@ class Lasting:
 
     async def stop(self) -> None:
         """Save what is left, and close the shelf; call it when `run` and all turns have ended."""
-        self.seal(tuple(self._memories))
+        self.mark_closed(tuple(self._memories))
         await self._save(everything=True)
-        await self._shelf.close()
+        await self._backend.close()
 
     async def _due(self, rest: float) -> None:
         """Wait for something urgent, but not for longer than that."""
@@ -228,17 +228,17 @@ class Lasting:
         began = self._clock.monotonic()
         while True:
             with self._timed("load"):
-                rows, trouble = await self._shelf.load()
+                rows, trouble = await self._backend.load()
             self._judge("load", trouble)
             if trouble is None or self._clock.monotonic() - began > self._pace.loading:
                 break
             await self._clock.sleep(min(_RETRY, self._pace.loading))
         damaged = self._take(rows)
         if damaged:
-            await self._shelf.quarantine(damaged)
+            await self._backend.quarantine(damaged)
             self._changed.update(self._memories)
         self._log.info("histories read", hpas=len(self._memories))
-        self._telemetry.store.size(len(self._memories), await self._shelf.size())
+        self._telemetry.store.size(len(self._memories), await self._backend.size())
         if not self._reread.is_set():
             self._loaded.set()
 
@@ -247,7 +247,7 @@ class Lasting:
         read."""
         for key in tuple(self._memories):
             if self._stale is None or key in self._stale:
-                self._memories.doubt(key)
+                self._memories.invalidate(key)
         found, damaged = self._read(rows)
         for key, memory in found.items():
             held = self._memories.get(key)
@@ -266,7 +266,7 @@ class Lasting:
             if self._stale is not None and key not in self._stale:
                 continue
             try:
-                memory = judged(record.decode(key, data), now)
+                memory = assessed(record.decode(key, data), now)
             except record.Undecodable as error:
                 damaged.add(key)
                 self._telemetry.store.failed("decode")
@@ -280,7 +280,7 @@ class Lasting:
         """One write a group: of all groups, or of those with something urgent in them. They are saved some at a time;
         who becomes urgent meanwhile goes next.
         """
-        groups = list(dict.fromkeys(map(self._shelf.group, self._changed))) if everything else []
+        groups = list(dict.fromkeys(map(self._backend.group, self._changed))) if everything else []
         waiting: list[tuple[Key, asyncio.Future[None]]] = []
         failed: dict[Key, str] = {}
         tried, first = False, True
@@ -288,19 +288,19 @@ class Lasting:
             while first or groups:
                 urgent, self._urgent, first = self._urgent, {}, False
                 waiting += urgent.items()
-                groups = list(dict.fromkeys([*map(self._shelf.group, urgent), *groups]))
+                groups = list(dict.fromkeys([*map(self._backend.group, urgent), *groups]))
                 chosen, groups = set(groups[:_GROUPS]), groups[_GROUPS:]
                 tried = await self._save_groups(chosen, failed) or tried
-                _tell([future for key, future in waiting if self._shelf.group(key) in chosen])
+                _tell([future for key, future in waiting if self._backend.group(key) in chosen])
         finally:
             _tell([future for _, future in waiting])
         if tried:
             self._judge("save", next(iter(failed.values()), None))
-            self._telemetry.store.size(len(self._memories), await self._shelf.size())
+            self._telemetry.store.size(len(self._memories), await self._backend.size())
 
     async def _save_groups(self, groups: Collection[Hashable], failed: dict[Key, str]) -> bool:
         """Whether there was anything to save, of ours; what failed is added, and has changed as before."""
-        changed = {key for key in self._changed if self._shelf.group(key) in groups}
+        changed = {key for key in self._changed if self._backend.group(key) in groups}
         self._changed -= changed
         keys = {key for key in changed if self._owns(key)}
         if not keys:
@@ -309,14 +309,14 @@ class Lasting:
         try:
             changes = await self._records(keys)
             with self._timed("save"):
-                refused = await self._shelf.save(changes)
+                refused = await self._backend.save(changes)
         except BaseException:
             self._changed |= keys
             raise
         finally:
             self._saving = set()
         failed.update(refused)
-        self._changed.update(self._memories if self._shelf.emptied() else refused)
+        self._changed.update(self._memories if self._backend.emptied() else refused)
         return True
 
     async def _records(self, keys: Collection[Key]) -> dict[Key, bytes | None]:
@@ -379,4 +379,4 @@ def _newer(found: Memory, other: Memory) -> bool:
     """Which of two copies to believe; of one and the same turn the one that promises less."""
     if found.at is None or other.at is None:
         return other.at is None
-    return found.at > other.at or (found.at == other.at and not found.whole)
+    return found.at > other.at or (found.at == other.at and not found.complete)

@@ -118,7 +118,7 @@ def _memory(wire: _Wire) -> Memory:
         at=None if wire.at is None else _moment(wire.at),
         left=wire.left,
         begun=None if wire.begun is None else _begun_of(wire.begun),
-        recalled=True,
+        loaded=True,
         target=wire.target,
         validity=wire.validity,
     )

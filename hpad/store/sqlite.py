@@ -68,7 +68,7 @@ def check(path: Path) -> None:
 
 
 class Sqlite:
-    """A `lasting.Shelf` in a file, whose folder is made as needed. It takes at most `most_bytes`."""
+    """A `persistent.Backend` in a file, whose folder is made as needed. It takes at most `most_bytes`."""
 
     def __init__(self, path: Path, clock: Clock, *, most_bytes: int = MOST_BYTES) -> None:
         self.name = str(path)

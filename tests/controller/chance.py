@@ -134,7 +134,7 @@ class Fate:
     async def _wake(self) -> None:
         """Once nothing fails any more, a target that hpad took to zero is woken by its metric."""
         world, api = self.world, self._life.bench.world
-        world.shelf.fails, world.shelf.slow = False, 0.0
+        world.backend.fails, world.backend.slow = False, 0.0
         api.refusals, api.status_refusals = [], []
         self._put(hpa("web", behavior=self._behavior(), minReplicas=0, maxReplicas=20))
         world.load = PEAK
@@ -192,11 +192,11 @@ class Fate:
         elif dice.random() < 0.3:
             self.world.clock.off += timedelta(seconds=dice.choice(JUMPS))
         if dice.random() < 0.1:
-            self.world.shelf.rows.clear()
-        if self.world.shelf.fails or not self.world.shelf.rows:
+            self.world.backend.rows.clear()
+        if self.world.backend.fails or not self.world.backend.rows:
             self.world.forget()
         await asyncio.sleep(down)
-        self._note("born", (down, clocks.boot()[-6:], self.world.clock.off, len(self.world.shelf.rows)))
+        self._note("born", (down, clocks.boot()[-6:], self.world.clock.off, len(self.world.backend.rows)))
         self._life = Life(self.world, self._pace)
 
     async def _clock(self) -> None:
@@ -228,30 +228,30 @@ class Fate:
         """
         old, new = self._life, Life(self.world, self._pace, leads=False)
         old.bench.source.subscribe(lambda key, before, now: None if now is None else new.bench.source.put(now))
-        slow, self.world.shelf.slow = self.world.shelf.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        slow, self.world.backend.slow = self.world.backend.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
         before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
         await asyncio.sleep(self._dice.uniform(0, 2 * lives.PERIOD))
         self.world.load = before
         lease = self._dice.choice([0.1, 5.0, 60.0])
-        self._note("hand over", (self.world.shelf.slow, lease))
+        self._note("hand over", (self.world.backend.slow, lease))
         stopping = asyncio.create_task(old.stop())
         await asyncio.wait([stopping], timeout=lease)
         old.owner.turn(False)
         new.owner.turn(True)
         self._life = new
-        if self.world.shelf.fails or not self.world.shelf.rows:
+        if self.world.backend.fails or not self.world.backend.rows:
             self.world.forget()
         new.bench.handover.changed()
         await stopping
-        self.world.shelf.slow = slow
+        self.world.backend.slow = slow
 
     async def _store(self) -> None:
-        self.world.shelf.fails = not self.world.shelf.fails
-        self._note("store fails", self.world.shelf.fails)
+        self.world.backend.fails = not self.world.backend.fails
+        self._note("store fails", self.world.backend.fails)
 
     async def _slow(self) -> None:
-        self.world.shelf.slow = self._dice.choice([0.0, 0.5, 3.0, 20.0])
-        self._note("store is slow", self.world.shelf.slow)
+        self.world.backend.slow = self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        self._note("store is slow", self.world.backend.slow)
 
     async def _status(self) -> None:
         self._note("no status")

@@ -29,7 +29,7 @@ TOLERANCE = schedule.IN_TIME * PERIOD
 """Seconds: a turn may count as of its planned moment, a fifth of the period before its metrics have been read."""
 
 
-class Shelf:
+class Backend:
     """Records in a dictionary that outlives processes. `fails`: nothing can be saved or read; `slow`: seconds a save
     takes.
 
@@ -89,13 +89,13 @@ class Machine(virtual_time.SetClock):
 
 
 class Switch:
-    """An owner of everything, or of nothing. `keeps`: what is remembered is its to save."""
+    """An owner of everything, or of nothing. `may_save`: what is remembered is its to save."""
 
     def __init__(self, on: bool) -> None:
-        self.on = self.keeps = on
+        self.on = self.may_save = on
 
     def turn(self, on: bool) -> None:
-        self.on = self.keeps = on
+        self.on = self.may_save = on
 
     def owns(self, key: Key) -> bool:
         return self.on
@@ -140,7 +140,7 @@ class World:
         self.scales = {"web": replicas}
         self.version = 1
         self.load: int | None = 10 * replicas
-        self.shelf = Shelf()
+        self.backend = Backend()
         self.clock = Machine()
         self.wanted: list[tuple[float, int]] = []
         self.writes: list[Write] = []
@@ -255,7 +255,9 @@ class Life:
     def __init__(self, world: World, pace: persistent.Pace = QUICK, *, leads: bool = True) -> None:
         self.world = world
         self.owner = Switch(leads)
-        self.store = persistent.Lasting(world.shelf, world.clock, telemetry(), pace, lambda key: self.owner.keeps)
+        self.store = persistent.PersistentStore(
+            world.backend, world.clock, telemetry(), pace, lambda key: self.owner.may_save
+        )
         self.bench = Bench(
             *(found for found in (world.found, world.rival) if found is not None),
             owner=self.owner,

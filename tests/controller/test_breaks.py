@@ -91,12 +91,12 @@ def test_an_hpa_that_was_gone_and_comes_back_says_so() -> None:
 
     async def main() -> None:
         clock = virtual_time.VirtualClock()
-        store = persistent.Lasting(Nowhere(), clock, Telemetry(), persistent.Pace(0.25, 1.0))
+        store = persistent.PersistentStore(Nowhere(), clock, Telemetry(), persistent.Pace(0.25, 1.0))
         memory = Memory(uid="u", history=History((PastRecommendation(clock.now(), 4),)), at=clock.now())
         store.put(WEB, memory)
-        assert not store.get(WEB).recalled
+        assert not store.get(WEB).loaded
         store.forget(WEB)
-        assert store.get(WEB).recalled
+        assert store.get(WEB).loaded
         assert store.get(WEB).history == memory.history
 
     virtual_time.run(main())
@@ -128,7 +128,7 @@ def test_pods_that_vanished_after_a_growth_whose_status_is_owed_count_as_a_scale
     now = datetime(2026, 1, 1, tzinfo=UTC)
     begun = Begun(5, 10, (Rescale(now, 5),), (), HorizontalPodAutoscalerStatus())
     past = History((PastRecommendation(now, 10),), (Rescale(now, 5),))
-    held = Memory(uid="1", history=past, at=now, left=10, begun=begun, recalled=True)
+    held = Memory(uid="1", history=past, at=now, left=10, begun=begun, loaded=True)
     scale = Scale(metadata={"name": "web"}, spec=ScaleSpec(7), status=ScaleStatus(7, "app=web"))
     seen = View(hpa=hpa("web", behavior=WINDOW), now=now + timedelta(seconds=15), scale=scale)
     assert [fall.change for fall in recovery.resumed(held, seen, timedelta(minutes=1)).scale_downs] == [3]

@@ -30,9 +30,9 @@ MORE = range(1, 200)
 Switch = Callable[[pytest.MonkeyPatch], None]
 
 
-def recalled_is_whole(patch: pytest.MonkeyPatch) -> None:
+def loaded_is_complete(patch: pytest.MonkeyPatch) -> None:
     """Recalled state is taken as whole, although a planned turn lies between its time and now."""
-    patch.setattr(validity.Validity, "is_whole", lambda self, at, now: True)
+    patch.setattr(validity.Validity, "is_complete", lambda self, at, now: True)
 
 
 def breaks_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:
 
 def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:
     """Another hpad that takes over goes by what it has read at its own start."""
-    patch.setattr(persistent.Lasting, "refresh", lambda self, keys=None: None)
+    patch.setattr(persistent.PersistentStore, "refresh", lambda self, keys=None: None)
 
 
 def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("switch_off", "seed"),
     [
-        (recalled_is_whole, 21),
+        (loaded_is_complete, 21),
         (breaks_are_ignored, 21),
         (clock_steps_are_ignored, 46),
         (edits_are_ignored, 7),
@@ -155,7 +155,7 @@ def demands(load: int) -> Callable[[World, Life], None]:
 
 def saves_slowly(world: World, life: Life) -> None:
     """A rescale waits for two seconds now, before it is written."""
-    world.shelf.slow = 20.0
+    world.backend.slow = 20.0
 
 
 def smaller(world: World) -> HorizontalPodAutoscaler:

@@ -24,10 +24,10 @@ def view(replicas: int) -> View:
     return View(hpa=hpa("web", **SPEC), now=NOW, scale=scale)
 
 
-def memory(ago: float = 15, left: int | None = 5, begun: Begun | None = None, recalled: bool = True) -> Memory:
+def memory(ago: float = 15, left: int | None = 5, begun: Begun | None = None, loaded: bool = True) -> Memory:
     at = NOW - timedelta(seconds=ago)
     past = History((HELD,))
-    return Memory(uid="1", history=past, at=at, left=left, begun=begun, recalled=recalled, whole=recalled)
+    return Memory(uid="1", history=past, at=at, left=left, begun=begun, loaded=loaded, complete=loaded)
 
 
 def test_a_short_break_changes_nothing() -> None:
@@ -36,11 +36,11 @@ def test_a_short_break_changes_nothing() -> None:
 
 def test_after_a_long_one_the_current_count_is_held() -> None:
     assert recovery.resumed(memory(ago=90), view(5), GAP).recommendations == (HELD, UNKNOWN)
-    assert recovery.resumed(memory(ago=90, recalled=False), view(5), GAP).recommendations == (HELD,)
+    assert recovery.resumed(memory(ago=90, loaded=False), view(5), GAP).recommendations == (HELD,)
 
 
 def test_where_turns_may_be_missing_the_current_count_is_held() -> None:
-    found = recovery.resumed(msgspec.structs.replace(memory(), whole=False), view(5), GAP)
+    found = recovery.resumed(msgspec.structs.replace(memory(), complete=False), view(5), GAP)
     assert found.recommendations == (HELD, UNKNOWN)
 
 
@@ -52,15 +52,15 @@ def test_what_changed_unseen_may_be_a_rescale() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ago", "whole", "recalled", "expected"),
+    ("ago", "complete", "loaded", "expected"),
     [(5, False, True, True), (20, False, True, False), (5, True, True, False), (5, False, False, False)],
 )
 def test_a_status_tells_of_a_rescale_that_is_not_remembered(
-    ago: float, whole: bool, recalled: bool, expected: bool
+    ago: float, complete: bool, loaded: bool, expected: bool
 ) -> None:
     """The memory is of 15 s ago."""
     status = HorizontalPodAutoscalerStatus(last_scale_time=NOW - timedelta(seconds=ago))
-    held = msgspec.structs.replace(memory(), whole=whole, recalled=recalled)
+    held = msgspec.structs.replace(memory(), complete=complete, loaded=loaded)
     assert recovery.rescaled_since(held, status) is expected
     assert recovery.rescaled_since(NOTHING, status), "of one that is lost nothing is known"
     assert not recovery.rescaled_since(NOTHING, HorizontalPodAutoscalerStatus()), "a new one was not scaled"
@@ -93,7 +93,7 @@ def test_a_shrinking_whose_end_is_unknown_counts_as_uncertain(found: int, counts
 def test_times_of_a_clock_that_was_set_back_are_of_now_at_most() -> None:
     later = NOW + timedelta(days=400)
     past = History((PastRecommendation(later, 9),), (Rescale(later, 4),), (Rescale(later, 2),))
-    held = Memory(uid="1", history=past, at=later, left=5, recalled=True, whole=True)
+    held = Memory(uid="1", history=past, at=later, left=5, loaded=True, complete=True)
     found = recovery.resumed(held, view(5), GAP)
     of_now = (Rescale(NOW, 4, uncertain=True),), (Rescale(NOW, 2, uncertain=True),)
     assert found == History((PastRecommendation(NOW, 9),), *of_now)

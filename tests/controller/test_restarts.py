@@ -36,7 +36,7 @@ async def peaked(pace: persistent.Pace, turns: int = 2, fails: bool = False) -> 
     await asyncio.sleep(46)
     world.load = 50
     await asyncio.sleep(225)
-    world.shelf.fails = fails
+    world.backend.fails = fails
     world.load = 100
     asked = len(world.wanted)
     await virtual_time.until(lambda: len(world.wanted) == asked + turns)
@@ -51,7 +51,7 @@ def test_a_crash_after_saves_that_failed_holds_the_target(turns: int) -> None:
         since = virtual_time.now()
         await asyncio.sleep(2)
         await life.crash()
-        world.shelf.fails = False
+        world.backend.fails = False
         return await shrunk(world, Life(world, SQLITE), since)
 
     took = virtual_time.run(main())
@@ -62,11 +62,11 @@ def test_a_crash_after_saves_that_failed_holds_the_target(turns: int) -> None:
 def test_a_crash_before_a_turn_was_saved_holds_the_target(later: float) -> None:
     async def main() -> float:
         world, life = await peaked(CONFIG_MAPS, turns=1)
-        world.shelf.slow = 60.0
+        world.backend.slow = 60.0
         since = virtual_time.now()
         await asyncio.sleep(later)
         await life.crash()
-        world.shelf.slow = 0.0
+        world.backend.slow = 0.0
         return await shrunk(world, Life(world, CONFIG_MAPS), since)
 
     took = virtual_time.run(main())
@@ -98,7 +98,7 @@ def test_a_clock_that_is_set_while_hpad_is_down_hides_no_turn(jump: int) -> None
         await asyncio.sleep(2)
         await life.crash()
         world.clock.off += timedelta(seconds=jump)
-        world.shelf.fails = False
+        world.backend.fails = False
         return await shrunk(world, Life(world, SQLITE), since)
 
     took = virtual_time.run(main())
@@ -167,7 +167,7 @@ def test_a_turn_out_of_the_plan_that_was_not_saved_is_known_to_be_missing(fails:
         await virtual_time.until(lambda: len(world.wanted) == asked + 1)
         await asyncio.sleep(CONFIG_MAPS.rest / 3)
         await life.store.secure(lives.WEB)
-        world.shelf.fails = fails
+        world.backend.fails = fails
         world.load = 100
         life.bench.source.put(hpa("web", behavior=WINDOW, maxReplicas=11))
         await asyncio.sleep(2.5)
@@ -175,7 +175,7 @@ def test_a_turn_out_of_the_plan_that_was_not_saved_is_known_to_be_missing(fails:
         world.load = 50
         since = virtual_time.now()
         await life.crash()
-        world.shelf.fails = False
+        world.backend.fails = False
         return await shrunk(world, Life(world, CONFIG_MAPS), since)
 
     took = virtual_time.run(main())
@@ -219,7 +219,7 @@ def test_a_restart_lets_nothing_grow_faster(saved: bool, shrinks: bool) -> None:
         world = World(3, {**GROWTH, "scaleDown": {"stabilizationWindowSeconds": 0}})
         life = Life(world, SQLITE)
         await asyncio.sleep(31)
-        world.shelf.fails = not saved
+        world.backend.fails = not saved
         if shrinks:
             world.load = 10
             await asyncio.sleep(16)
@@ -228,7 +228,7 @@ def test_a_restart_lets_nothing_grow_faster(saved: bool, shrinks: bool) -> None:
         await virtual_time.until(lambda: world.scales["web"] == 5)
         await asyncio.sleep(1)
         await life.crash()
-        world.shelf.fails = False
+        world.backend.fails = False
         life = Life(world, SQLITE)
         await asyncio.sleep(200)
         await life.stop()

@@ -227,9 +227,9 @@ TARGET = "apps/Deployment/web"
         (Memory(at=virtual_time.START, left=3, target=TARGET), -MINUTE, True),
         (Memory(at=virtual_time.START, left=3, target=TARGET), None, True),
         (Memory(at=virtual_time.START, left=3, target=TARGET), MINUTE, False),  # another replica of hpad has scaled it
-        (Memory(at=virtual_time.START, left=3, target=TARGET, recalled=True), -2 * MINUTE, True),
+        (Memory(at=virtual_time.START, left=3, target=TARGET, loaded=True), -2 * MINUTE, True),
         (
-            Memory(at=virtual_time.START, left=3, target=TARGET, recalled=True),
+            Memory(at=virtual_time.START, left=3, target=TARGET, loaded=True),
             -MINUTE / 2,
             False,
         ),  # by a clock behind ours

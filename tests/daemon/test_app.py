@@ -17,7 +17,7 @@ from hpad import settings
 from hpad.daemon import app, logs
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.recording.writer import RecordError
+from hpad.recording.format import RecordingError
 from hpad.serve.server import ServeError
 from hpad.store import persistent
 from hpad.store.memory import StoreError
@@ -73,7 +73,7 @@ async def test_what_fails_to_start_takes_back_what_was_started(tmp_path: Path) -
     assert tasks() == before
     (tmp_path / "file").write_text("")
     daemon = app.App(told(record=tmp_path / "file"), cluster_config=NOBODY)
-    with pytest.raises(RecordError, match="cannot record to"):
+    with pytest.raises(RecordingError, match="cannot record to"):
         await daemon.start()
     assert tasks() == before
     home = settings.StoreSettings(kind="sqlite", path=tmp_path / "file" / "history.db")
@@ -128,7 +128,7 @@ async def test_a_file_whose_name_is_no_text_is_a_trouble_like_any_other(cluster:
 async def test_a_state_that_cannot_be_saved_is_named_as_what_it_means(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persistent.Lasting, "trouble", property(lambda store: "the disk is full"))
+    monkeypatch.setattr(persistent.PersistentStore, "trouble", property(lambda store: "the disk is full"))
     store = settings.StoreSettings(kind="sqlite", path=tmp_path / "history.db")
     async with app.App(told(store=store), cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         assert "a restart would lose the state of the HPAs: the disk is full" in daemon.troubles()

@@ -88,8 +88,8 @@ async def test_all_that_was_made_of_the_period_is_made_of_the_new_one(cluster: C
         assert made.handover is not None
         assert daemon._made.handover is not None
         assert daemon._made.handover._rest == made.handover._rest == 15 + 2 + 0.6 * 10
-        assert isinstance(daemon.store, persistent.Lasting)
-        assert isinstance(made.store, persistent.Lasting)
+        assert isinstance(daemon.store, persistent.PersistentStore)
+        assert isinstance(made.store, persistent.PersistentStore)
         assert daemon.store._pace == made.store._pace
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hpad.api.metadata import Key
 from hpad.election import shards
-from hpad.election.members import LABEL, ROSTER
+from hpad.election.members import LABEL, MEMBER_SET
 from hpad.lab.cluster import Cluster
 
 LEASE, DEADLINE = 8, 6.0
@@ -33,7 +33,7 @@ class Tenure(NamedTuple):
 
     at: datetime
     held: bool
-    roster: frozenset[str]
+    member_set: frozenset[str]
 
 
 class Chronicle:
@@ -57,8 +57,10 @@ class Chronicle:
                 self.shrunk.append((meta["name"], before, after))
         if change.resource.plural == "leases" and LABEL in (meta.get("labels") or {}) and change.type != "DELETED":
             holder = change.object["spec"]["holderIdentity"]
-            roster = frozenset(meta["annotations"][ROSTER].split())
-            self.tenures.setdefault(meta["name"], []).append(Tenure(self._cluster.clock.now(), bool(holder), roster))
+            member_set = frozenset(meta["annotations"][MEMBER_SET].split())
+            self.tenures.setdefault(meta["name"], []).append(
+                Tenure(self._cluster.clock.now(), bool(holder), member_set)
+            )
             if holder:
                 self.members[holder] = meta["name"]
 
@@ -116,7 +118,7 @@ def who_may(chronicle: Chronicle, action: Action) -> str | None:
     age = (action.at - tenure.at).total_seconds()
     if age > DEADLINE + IN_FLIGHT:
         return f"its Lease was renewed {age:.2f} s before"
-    if shards.first(action.key, tenure.roster) != action.author:
+    if shards.first(action.key, tenure.member_set) != action.author:
         return "its roster gives the HPA to somebody else"
     return None
 
@@ -126,7 +128,7 @@ def who_had_it(chronicle: Chronicle, before: Action, after: Action) -> str | Non
     have given its Lease up, or not have renewed it for a whole lease duration."""
     tenures = list(chronicle.between(before.author, before.at, after.at))
     for tenure in tenures:
-        if not tenure.held or shards.first(before.key, tenure.roster) != before.author:
+        if not tenure.held or shards.first(before.key, tenure.member_set) != before.author:
             return None
     moments = [*(tenure.at for tenure in tenures), after.at]
     longest = max((later - earlier).total_seconds() for earlier, later in itertools.pairwise(moments))

@@ -119,9 +119,9 @@ def play(planned: Planned, step: Step, held: Memory, gap: timedelta, valid: Vali
     if view.scale is not None:
         left = decision.scale_to if moved else view.replicas
         after = msgspec.structs.replace(
-            after, history=settlement.history, at=view.now, left=left, begun=None, recalled=False, validity=valid
+            after, history=settlement.history, at=view.now, left=left, begun=None, loaded=False, validity=valid
         )
-    elif held.validity is not None and (held.whole or not held.recalled):
+    elif held.validity is not None and (held.complete or not held.loaded):
         start = held.validity.ticks
         after = msgspec.structs.replace(
             after, validity=Validity(valid.boot, start, valid.ticks - start + valid.lasts, valid.grace)
@@ -149,7 +149,7 @@ def _begun(view: View, held: Memory, decision: decide.Decision, to: int) -> Memo
         at=view.now,
         left=view.replicas,
         begun=Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status),
-        recalled=False,
+        loaded=False,
     )
 
 
@@ -184,7 +184,7 @@ def survived(held: Memory, view: View, gap: timedelta) -> History:
             tuple(_of_now(one, now) for one in history.scale_ups),
             tuple(_of_now(one, now) for one in history.scale_downs),
         )
-    changed = held.recalled and left is not None and left != current
+    changed = held.loaded and left is not None and left != current
     if not changed and not _gone_too_long(held, view, gap):
         return history
     ups, downs = history.scale_ups, history.scale_downs
@@ -202,7 +202,7 @@ def _of_now(one: Rescale, now: datetime) -> Rescale:
 def _unknown(history: History, held: Memory, view: View) -> History:
     """With a rescale of which only the status tells: as much as can have been, in both directions."""
     last, behavior = view.hpa.status.last_scale_time, view.spec.behavior
-    if last is None or behavior is None or held.whole or (held.at is not None and not held.recalled):
+    if last is None or behavior is None or held.complete or (held.at is not None and not held.loaded):
         return history
     if held.at is not None and last <= held.at:
         return history
@@ -215,11 +215,11 @@ def _unknown(history: History, held: Memory, view: View) -> History:
 
 
 def _gone_too_long(held: Memory, view: View, gap: timedelta) -> bool:
-    if held.at is None or not held.history.recommendations or (held.recalled and not held.whole):
-        return held.recalled
+    if held.at is None or not held.history.recommendations or (held.loaded and not held.complete):
+        return held.loaded
     window = window_of(view)
     away = view.now - held.at
-    if held.recalled:
+    if held.loaded:
         return away > gap or (away > gap / 2 and away > window)
     return away > gap and away > window
 
@@ -240,7 +240,7 @@ class Model:
         self.compared = 0
         self._keys = {planned.hpa.metadata.key for planned in plan}
         self._targets = Targets()
-        self._shelf: dict[Key, list[bytes | None]] = {key: [None] for key in self._keys}
+        self._backend: dict[Key, list[bytes | None]] = {key: [None] for key in self._keys}
         self._ever: dict[Key, dict[bytes | None, int]] = {key: {None: 0} for key in self._keys}
         """Records that were ever on their way to the shelf, and how many turns of their HPA they know of."""
         self._memories: dict[Key, Memory] = {}
@@ -294,25 +294,25 @@ class Model:
         for key in self._keys:
             found = rows.get(str(key))
             if not told["trouble"]:
-                allowed = self._ever[key] if self._spoiled else self._shelf[key]
+                allowed = self._ever[key] if self._spoiled else self._backend[key]
                 assert found in allowed or self._spoiled, f"life {self._life}: {key} was saved otherwise"
-                self._shelf[key] = [found]
+                self._backend[key] = [found]
             try:
                 held = NOTHING if found is None else record.decode(key, found)
             except record.Undecodable:
                 assert self._spoiled or found in self._damaged, f"life {self._life}: the record of {key} is damaged"
                 self._damaged.add(found)
-                self._shelf[key].append(None)
+                self._backend[key].append(None)
                 found, held = None, NOTHING
             assert found in self._ever[key], f"life {self._life}: {key} was made up"
             taken = self._taken[key]
             turns = self._ever[key][found]
             if found is not None:
-                self._memories[key] = msgspec.structs.replace(held, whole=self._is_whole(key, held))
+                self._memories[key] = msgspec.structs.replace(held, complete=self._is_complete(key, held))
             self._note_loss(key, taken[turns:], len(taken) - self._taken_before[key])
         self._spoiled = False
 
-    def _is_whole(self, key: Key, held: Memory) -> bool:
+    def _is_complete(self, key: Key, held: Memory) -> bool:
         """Whether no step has been begun since that the record does not know of."""
         valid = held.validity
         return valid is not None and self._begun[key] < valid.ticks + valid.lasts
@@ -340,13 +340,13 @@ class Model:
             found = None if data is None else base64.b64decode(data)
             assert found is not None, f"life {self._life}: {key} is forgotten"
             self._saving[key] = found
-            self._shelf[key].append(found)
+            self._backend[key].append(found)
             due = self._due(key)
             assert found in due, f"life {self._life}, step {self._next}: {key} is not remembered as it was"
             self._ever[key][found] = len(self._taken[key]) + due[found]
 
     def _taken_away(self, rest: str) -> None:
-        for kept in self._shelf.values():
+        for kept in self._backend.values():
             kept.append(None)
 
     def _due(self, key: Key) -> dict[bytes, int]:
@@ -362,7 +362,7 @@ class Model:
         failed = json.loads(rest)
         for key, found in self._saving.items():
             if str(key) not in failed:
-                self._shelf[key] = [found]
+                self._backend[key] = [found]
         self._saving = {}
 
     def _now(self) -> Turn:

@@ -139,17 +139,17 @@ class World:
 class Witness:
     """A shelf that tells of all that goes in and comes out."""
 
-    def __init__(self, shelf: persistent.Shelf, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
-        self.name = shelf.name
+    def __init__(self, backend: persistent.Backend, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
+        self.name = backend.name
         self._trouble = trouble
-        self._shelf = shelf
+        self._backend = backend
         self._pulse = pulse
 
     def group(self, key: Key) -> Hashable:
-        return self._shelf.group(key)
+        return self._backend.group(key)
 
     async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
-        rows, trouble = await self._shelf.load()
+        rows, trouble = await self._backend.load()
         self._pulse.note(f"l {json.dumps({'rows': _told(dict(rows)), 'trouble': trouble})}")
         self._pulse.moment()
         return rows, trouble
@@ -159,22 +159,22 @@ class Witness:
             self._pulse.note("x all")
         self._pulse.note(f"s {json.dumps(_told(changes))}")
         self._pulse.moment()
-        failed = await self._shelf.save(changes)
+        failed = await self._backend.save(changes)
         self._pulse.moment()
         self._pulse.note(f"a {json.dumps({str(key): why for key, why in failed.items()})}")
         return failed
 
     async def quarantine(self, keys: Collection[Key]) -> None:
-        await self._shelf.quarantine(keys)
+        await self._backend.quarantine(keys)
 
     def emptied(self) -> bool:
-        return self._shelf.emptied()
+        return self._backend.emptied()
 
     async def size(self) -> int:
-        return await self._shelf.size()
+        return await self._backend.size()
 
     async def close(self) -> None:
-        await self._shelf.close()
+        await self._backend.close()
 
 
 def _told(records: Mapping[Key, bytes | None]) -> dict[str, str | None]:

@@ -152,10 +152,10 @@ async def opened(
     async with contextlib.AsyncExitStack() as stack:
         if where.startswith("http"):
             api = await stack.enter_async_context(client.Client(ClusterConfig(server=where), SystemClock()))
-            shelf: persistent.Shelf = configmaps.ConfigMaps(api, "default", "hpad-history")
+            backend: persistent.Backend = configmaps.ConfigMaps(api, "default", "hpad-history")
         else:
-            shelf = sqlite.Sqlite(Path(where), SystemClock())
-        store = persistent.Lasting(Witness(shelf, pulse, trouble), now, Telemetry(), pace)
+            backend = sqlite.Sqlite(Path(where), SystemClock())
+        store = persistent.PersistentStore(Witness(backend, pulse, trouble), now, Telemetry(), pace)
         running = asyncio.create_task(store.run())
         yield store
         running.cancel()
@@ -195,7 +195,7 @@ class Life(NamedTuple):
                     await store.secure(key)
                 slot = Slot(Slots(1, clock, math.inf))
                 await slot.take()
-                await store.recall(key)
+                await store.get_loaded(key)
                 pulse.note(f"t {number}")
                 plan = Plan(next_of(self.plan, number), 0.0)
                 try:

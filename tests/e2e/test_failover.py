@@ -105,7 +105,7 @@ async def replicas(world: Any, tmp_path: Path) -> AsyncIterator[Replicas]:
         await made.stop()
 
 
-class Shelf:
+class Backend:
     """What was ever saved of each HPA: its recommendations, one a turn, and when it lost pods; and each count that the
     Deployment `stepped` was set to."""
 
@@ -152,9 +152,9 @@ async def test_the_successor_of_a_killed_leader_takes_no_pod_early(world: Any, r
         world.workload("Deployment", name, HIGH)
         world.load(name, 50)
         world.hpa(name, behavior={"scaleDown": rules})
-    shelf = Shelf(world)
+    backend = Backend(world)
     await replicas.start()
-    await world.until(lambda: len(shelf.times("windowed")) > 1 and shelf.times("stepped"))
+    await world.until(lambda: len(backend.times("windowed")) > 1 and backend.times("stepped"))
     await replicas.start()
     await asyncio.sleep(dice.uniform(PERIOD, 2 * PERIOD))
     world.load("windowed", 0)
@@ -164,28 +164,28 @@ async def test_the_successor_of_a_killed_leader_takes_no_pod_early(world: Any, r
         await replicas.kill_the_leader()
     for name in ("windowed", "stepped"):
         await world.until(lambda name=name: world.replicas("deployments", name) == LOW)
-    await world.until(lambda: len(shelf.falls["stepped"]) == 3)
-    _check_window(shelf, writes(world, "windowed"))
-    _check_policy(shelf)
+    await world.until(lambda: len(backend.falls["stepped"]) == 3)
+    _check_window(backend, writes(world, "windowed"))
+    _check_policy(backend)
 
 
-def _check_window(shelf: Shelf, moments: list[datetime]) -> None:
+def _check_window(backend: Backend, moments: list[datetime]) -> None:
     """One write, the first turn after the window of the last high recommendation.
 
     A successor holds the count once more where a turn may have been lost with the leader.
     """
     (shrunk,) = moments
-    times = shelf.times("windowed")
-    last = max(turn.timestamp for turn in shelf.turns["windowed"] if turn.replicas == HIGH)
+    times = backend.times("windowed")
+    last = max(turn.timestamp for turn in backend.turns["windowed"] if turn.replicas == HIGH)
     over = last + timedelta(seconds=WINDOW)
     assert over <= shrunk
     assert sum(over <= at < shrunk for at in times) <= 1 + CUT_SHORT
 
 
-def _check_policy(shelf: Shelf) -> None:
+def _check_policy(backend: Backend) -> None:
     """Never more than the policy lets go in any period, whoever wrote, and no later than it lets."""
-    assert shelf.counts == [10, 7, 4, 1]
-    for before, after in itertools.pairwise(sorted(shelf.falls["stepped"])):
+    assert backend.counts == [10, 7, 4, 1]
+    for before, after in itertools.pairwise(sorted(backend.falls["stepped"])):
         over = before + timedelta(seconds=POLICY_PERIOD)
         assert over <= after
-        assert sum(over <= at < after for at in shelf.times("stepped")) <= CUT_SHORT
+        assert sum(over <= at < after for at in backend.times("stepped")) <= CUT_SHORT

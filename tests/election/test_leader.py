@@ -9,7 +9,7 @@ import pytest
 import structlog
 from support import virtual_time
 from support.client_go_elector import Original
-from support.lease_candidates import OddClock, Server, Voter
+from support.lease_candidates import Candidate, OddClock, Server
 from support.virtual_time import now, until
 
 from hpad.election import lease
@@ -20,16 +20,16 @@ from hpad.kube import errors
 
 def test_the_first_one_leads_and_says_so() -> None:
     async def main() -> None:
-        voter = Voter("a", Server())
-        assert await voter.series() == ['leader_election_master_status{name="hpad"} 0.0']
-        voter.start()
-        await until(lambda: voter.leads, 1)
-        assert await voter.series() == ['leader_election_master_status{name="hpad"} 1.0']
+        candidate = Candidate("a", Server())
+        assert await candidate.series() == ['leader_election_master_status{name="hpad"} 0.0']
+        candidate.start()
+        await until(lambda: candidate.leads, 1)
+        assert await candidate.series() == ['leader_election_master_status{name="hpad"} 1.0']
         await asyncio.sleep(300)
-        assert voter.leads
-        assert voter.turns == [(0.0, True)]
-        await voter.stop()
-        assert await voter.series() == ['leader_election_master_status{name="hpad"} 0.0']
+        assert candidate.leads
+        assert candidate.turns == [(0.0, True)]
+        await candidate.stop()
+        assert await candidate.series() == ['leader_election_master_status{name="hpad"} 0.0']
 
     virtual_time.run(main())
 
@@ -37,10 +37,10 @@ def test_the_first_one_leads_and_says_so() -> None:
 def test_a_leader_renews_every_retry_period() -> None:
     async def main() -> int:
         server = Server()
-        voter = Voter("a", server).start()
+        candidate = Candidate("a", server).start()
         await asyncio.sleep(100.5)
         writes = server.writes
-        await voter.stop()
+        await candidate.stop()
         return writes
 
     assert virtual_time.run(main()) == 51
@@ -49,7 +49,7 @@ def test_a_leader_renews_every_retry_period() -> None:
 def test_a_second_one_stands_by() -> None:
     async def main() -> None:
         server = Server()
-        first, second = Voter("a", server).start(), Voter("b", server).start()
+        first, second = Candidate("a", server).start(), Candidate("b", server).start()
         await asyncio.sleep(300)
         assert first.leads != second.leads
         assert len(first.turns) + len(second.turns) == 1
@@ -62,9 +62,9 @@ def test_a_second_one_stands_by() -> None:
 def test_a_dead_leader_is_followed_after_the_lease_duration_and_not_before() -> None:
     async def main() -> float:
         server = Server()
-        first = Voter("a", server).start()
+        first = Candidate("a", server).start()
         await until(lambda: first.leads)
-        second = Voter("b", server).start()
+        second = Candidate("b", server).start()
         await asyncio.sleep(100)
         first.network.cut = True
         died = now()
@@ -80,9 +80,9 @@ def test_a_dead_leader_is_followed_after_the_lease_duration_and_not_before() -> 
 def test_an_orderly_end_lets_another_take_over_at_its_next_look() -> None:
     async def main() -> float:
         server = Server()
-        first = Voter("a", server).start()
+        first = Candidate("a", server).start()
         await until(lambda: first.leads)
-        second = Voter("b", server).start()
+        second = Candidate("b", server).start()
         await asyncio.sleep(31)
         await first.stop()
         assert server.lease is not None
@@ -98,12 +98,12 @@ def test_an_orderly_end_lets_another_take_over_at_its_next_look() -> None:
 @pytest.mark.parametrize(("cut", "level"), [(False, "info"), (True, "warning")])
 def test_the_end_of_a_lead_is_a_warning_where_nobody_wanted_it(cut: bool, level: str) -> None:
     async def main() -> None:
-        voter = Voter("a", Server()).start()
-        await until(lambda: voter.leads)
-        voter.network.cut = cut
+        candidate = Candidate("a", Server()).start()
+        await until(lambda: candidate.leads)
+        candidate.network.cut = cut
         await asyncio.sleep(20)
-        assert voter.leads != cut
-        await voter.stop()
+        assert candidate.leads != cut
+        await candidate.stop()
 
     with structlog.testing.capture_logs() as logs:
         virtual_time.run(main())
@@ -115,21 +115,21 @@ def test_a_client_go_elector_hours_away_is_respected_while_it_renews() -> None:
 
     async def main() -> float:
         server = Server()
-        voter = Voter("a", server)
+        candidate = Candidate("a", server)
         spec = {"holderIdentity": "node_1", "leaseDurationSeconds": 15, "leaseTransitions": 0}
         for count in range(30):
             renewed = lease.micro_time(virtual_time.START - timedelta(hours=7) + timedelta(seconds=10 * count))
             times = {"acquireTime": lease.micro_time(virtual_time.START - timedelta(hours=7)), "renewTime": renewed}
             server.commit({"metadata": {"name": "hpad"}, "spec": {**spec, **times}})
             if not count:
-                voter.start()
+                candidate.start()
             await asyncio.sleep(10)
-            assert not voter.leads
+            assert not candidate.leads
         last = now() - 10
-        taken = await until(lambda: voter.leads)
+        taken = await until(lambda: candidate.leads)
         assert server.lease is not None
         assert server.lease["spec"]["leaseTransitions"] == 1
-        await voter.stop()
+        await candidate.stop()
         return taken - last
 
     assert 15 <= virtual_time.run(main()) <= 15 + 2 * 4.4
@@ -142,18 +142,18 @@ def test_a_client_go_elector_hours_away_is_respected_while_it_renews() -> None:
 def test_work_ends_within_the_renew_deadline_when_the_server_hangs_or_refuses(cut: bool) -> None:
     async def main() -> tuple[float, float]:
         server = Server()
-        voter = Voter("a", server).start()
-        await until(lambda: voter.leads)
+        candidate = Candidate("a", server).start()
+        await until(lambda: candidate.leads)
         await asyncio.sleep(61)
         last = 60.0
-        voter.network.cut = cut
+        candidate.network.cut = cut
         if not cut:
             refusal = errors.ApiError(503, "ServiceUnavailable", "down")
             server.answer = lambda method, body: (_ for _ in ()).throw(refusal)  # type: ignore[method-assign]  # fails
-        lost = await until(lambda: len(voter.turns) == 2)
-        assert not voter.leads
-        voter.network.cut = False
-        await voter.stop()
+        lost = await until(lambda: len(candidate.turns) == 2)
+        assert not candidate.leads
+        candidate.network.cut = False
+        await candidate.stop()
         return last, lost
 
     last, lost = virtual_time.run(main())
@@ -163,17 +163,17 @@ def test_work_ends_within_the_renew_deadline_when_the_server_hangs_or_refuses(cu
 def test_who_lost_it_is_a_candidate_again() -> None:
     async def main() -> list[bool]:
         server = Server()
-        voter = Voter("a", server).start()
-        await until(lambda: voter.leads)
-        voter.network.cut = True
-        await until(lambda: not voter.leads)
+        candidate = Candidate("a", server).start()
+        await until(lambda: candidate.leads)
+        candidate.network.cut = True
+        await until(lambda: not candidate.leads)
         await asyncio.sleep(100)
-        voter.network.cut = False
-        await until(lambda: voter.leads)
+        candidate.network.cut = False
+        await until(lambda: candidate.leads)
         assert server.lease is not None
         assert server.lease["spec"]["leaseTransitions"] == 0
-        await voter.stop()
-        return [leads for _, leads in voter.turns]
+        await candidate.stop()
+        return [leads for _, leads in candidate.turns]
 
     assert virtual_time.run(main()) == [True, False, True, False]
 
@@ -189,13 +189,13 @@ def test_trouble_with_the_lease_is_told_each_time_and_over_with_the_next_renewal
 
     async def main() -> list[str | None]:
         server = Moody()
-        voter, found = Voter("a", server).start(), []
-        await until(lambda: voter.leads)
+        candidate, found = Candidate("a", server).start(), []
+        await until(lambda: candidate.leads)
         for server.down in (True, False, True, False):
             await asyncio.sleep(5)  # less than the renew deadline
-            found.append(voter.leader.bulletin.trouble)
-        assert len(voter.turns) == 1
-        await voter.stop()
+            found.append(candidate.leader.status.trouble)
+        assert len(candidate.turns) == 1
+        await candidate.stop()
         return found
 
     with structlog.testing.capture_logs() as logs:
@@ -208,18 +208,18 @@ def test_a_jump_of_the_wall_clock_stops_writes_until_the_next_renewal_and_nothin
     """A machine that was suspended looks like this: its monotonic clock stood still meanwhile."""
 
     async def main() -> None:
-        voter = Voter("a", Server()).start()
-        await until(lambda: voter.leads)
+        candidate = Candidate("a", Server()).start()
+        await until(lambda: candidate.leads)
         await asyncio.sleep(10.5)
-        voter.clock.skew += timedelta(hours=1)
-        assert not voter.leads
+        candidate.clock.skew += timedelta(hours=1)
+        assert not candidate.leads
         await asyncio.sleep(2)
-        assert voter.leads
-        voter.clock.skew -= timedelta(hours=5)
+        assert candidate.leads
+        candidate.clock.skew -= timedelta(hours=5)
         await asyncio.sleep(60)
-        assert voter.leads
-        assert len(voter.turns) == 1
-        await voter.stop()
+        assert candidate.leads
+        assert len(candidate.turns) == 1
+        await candidate.stop()
 
     virtual_time.run(main())
 
@@ -229,7 +229,7 @@ def test_a_slow_answer_is_worth_only_what_is_left_of_it() -> None:
 
     async def main() -> None:
         server = Server()
-        voter = Voter("a", server)
+        candidate = Candidate("a", server)
         carry_out, loop = server.answer, asyncio.get_running_loop()
 
         def stalled(method: str, body: bytes | None) -> bytes:
@@ -239,11 +239,11 @@ def test_a_slow_answer_is_worth_only_what_is_left_of_it() -> None:
             return answer
 
         server.answer = stalled  # type: ignore[method-assign]  # a stalled process
-        voter.start()
+        candidate.start()
         await until(lambda: server.writes == 1)
-        assert voter.turns == []
-        await until(lambda: voter.leads)
-        await voter.stop()
+        assert candidate.turns == []
+        await until(lambda: candidate.leads)
+        await candidate.stop()
 
     virtual_time.run(main())
 
@@ -251,15 +251,15 @@ def test_a_slow_answer_is_worth_only_what_is_left_of_it() -> None:
 # --- Never two, over thousands of ticks ---
 
 
-def trouble(dice: random.Random, server: Server, voters: Sequence[Voter | Original]) -> None:
+def trouble(dice: random.Random, server: Server, candidates: Sequence[Candidate | Original]) -> None:
     """Cut networks (the leader's more often than others') and mend them, end candidates and start them again, let a
     bystander touch the Lease; or nothing, most of the time.
     """
-    for voter in voters:
-        if dice.random() < (0.01 if voter.network.cut else 0.02 if voter.leads else 0.002):
-            voter.network.cut = not voter.network.cut
-        if dice.random() < (0.005 if voter.running else 0.05):
-            voter.end() if voter.running else voter.start()
+    for candidate in candidates:
+        if dice.random() < (0.01 if candidate.network.cut else 0.02 if candidate.leads else 0.002):
+            candidate.network.cut = not candidate.network.cut
+        if dice.random() < (0.005 if candidate.running else 0.05):
+            candidate.end() if candidate.running else candidate.start()
     if dice.random() < 0.01 and server.lease is not None:
         server.commit({**server.lease})
 
@@ -269,13 +269,15 @@ def odd(dice: random.Random) -> OddClock:
     return OddClock(dice.uniform(0.9, 1.1), dice.uniform(0, 1e6), timedelta(hours=dice.uniform(-9, 9)))
 
 
-@pytest.mark.parametrize("kinds", [(Voter, Voter, Voter), (Voter, Original, Original)], ids=["ours", "mixed"])
+@pytest.mark.parametrize(
+    "kinds", [(Candidate, Candidate, Candidate), (Candidate, Original, Original)], ids=["ours", "mixed"]
+)
 @pytest.mark.parametrize("seed", range(20))
-def test_never_two_leaders_and_soon_one_again(seed: int, kinds: tuple[type[Voter] | type[Original], ...]) -> None:
+def test_never_two_leaders_and_soon_one_again(seed: int, kinds: tuple[type[Candidate] | type[Original], ...]) -> None:
     """Requests take their time, fail, hang, or arrive late; networks are cut; clocks do not agree."""
     dice = random.Random(seed)
     server, leaders, changes = Server(), set[str](), 0
-    voters: list[Voter | Original] = []
+    candidates: list[Candidate | Original] = []
     doubles: list[tuple[str, str, float]] = []
 
     def committed(before: str, after: str) -> None:
@@ -283,25 +285,29 @@ def test_never_two_leaders_and_soon_one_again(seed: int, kinds: tuple[type[Voter
         nonlocal changes
         if after not in ("", before):
             changes += 1
-            doubles.extend((voter.name, after, now()) for voter in voters if voter.leads and voter.name != after)
+            doubles.extend(
+                (candidate.name, after, now())
+                for candidate in candidates
+                if candidate.leads and candidate.name != after
+            )
 
     async def main() -> None:
         for name, kind in zip("abc", kinds, strict=True):
             rolls = random.Random(f"{seed}{name}")
-            voters.append(kind(name, server, clock=odd(dice), dice=rolls).start())
+            candidates.append(kind(name, server, clock=odd(dice), dice=rolls).start())
         for tick in range(5000):
             await asyncio.sleep(0.25)
-            leading = [voter.name for voter in voters if voter.leads]
+            leading = [candidate.name for candidate in candidates if candidate.leads]
             assert len(leading) <= 1, f"at tick {tick}"
             leaders.update(leading)
-            trouble(dice, server, voters)
-        for voter in voters:
-            voter.network.cut = False
-            if not voter.running:
-                voter.start()
-        await until(lambda: any(voter.leads for voter in voters), 90)
-        for voter in voters:
-            await voter.stop()
+            trouble(dice, server, candidates)
+        for candidate in candidates:
+            candidate.network.cut = False
+            if not candidate.running:
+                candidate.start()
+        await until(lambda: any(candidate.leads for candidate in candidates), 90)
+        for candidate in candidates:
+            await candidate.stop()
 
     server.committed = committed
     virtual_time.run(main())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support import virtual_time
 from support.controller import Bench, hpa
-from support.lease_candidates import Server, Voter
+from support.lease_candidates import Candidate, Server
 
 from hpad.election.owner import Owner
 from hpad.kube import errors
@@ -108,9 +108,9 @@ def test_a_leader_resumed_after_a_stop_writes_nothing_on_its_old_mandate(stopped
 
     async def main() -> None:
         server = Server()
-        voter = Voter("a", server)
-        bench = led(voter.leader, "web")
-        voter.leader.subscribe(bench.handover.changed)
+        candidate = Candidate("a", server)
+        bench = led(candidate.leader, "web")
+        candidate.leader.subscribe(bench.handover.changed)
 
         async def frozen() -> int:
             asyncio.get_running_loop().jump(stopped)  # type: ignore[attr-defined]  # a loop of ours
@@ -120,15 +120,15 @@ def test_a_leader_resumed_after_a_stop_writes_nothing_on_its_old_mandate(stopped
 
         bench.metrics.values["web"] = frozen
         bench.controller.start()
-        voter.start()
+        candidate.start()
         await asyncio.sleep(stopped + 0.5)
         assert bench.metrics.asked != []
         if stopped > 10:
             assert (bench.world.writes, bench.world.statuses, bench.world.events) == ([], [], [])
         await asyncio.sleep(3)
-        assert not voter.leads
+        assert not candidate.leads
         await bench.controller.stop(5)
-        await voter.stop()
+        await candidate.stop()
 
     virtual_time.run(main())
 

@@ -9,13 +9,13 @@ import pytest
 import structlog
 from support import shard_members, virtual_time
 from support.lease_candidates import OddClock
-from support.shard_members import KEYS, TOLD, Server, Sharer
+from support.shard_members import KEYS, TOLD, Server, ShardMember
 from support.virtual_time import now, until
 
 from hpad.api.metadata import Key
 from hpad.election import lease, shards
 from hpad.election.leader import Leader
-from hpad.election.shards import Share
+from hpad.election.shards import Assignment
 from hpad.settings.shape import JITTER, Election
 from hpad.telemetry import Telemetry
 
@@ -24,15 +24,15 @@ LONGEST_PAUSE = TOLD.retry_period.total_seconds() * (1 + JITTER)
 """Seconds between two tries of a candidate: it may see the last renewal so late, and so late that it has expired."""
 
 
-def covered(*all_of_them: Sharer) -> bool:
+def covered(*all_of_them: ShardMember) -> bool:
     """Whether each key is somebody's, and nobody's twice."""
-    owned = [key for sharer in all_of_them for key in sharer.owned]
+    owned = [key for shard_member in all_of_them for key in shard_member.owned]
     return sorted(owned) == sorted(KEYS)
 
 
 def test_the_only_member_has_everything_once_it_has_looked_for_others() -> None:
     async def main() -> None:
-        only = Sharer("a", Server()).start()
+        only = ShardMember("a", Server()).start()
         assert await until(lambda: only.owned) == pytest.approx(15, abs=2.1)
         assert covered(only)
         await asyncio.sleep(300)
@@ -46,7 +46,7 @@ def test_the_only_member_has_everything_once_it_has_looked_for_others() -> None:
 @pytest.mark.parametrize(("cut", "level"), [(False, "info"), (True, "warning")])
 def test_the_end_of_a_share_is_a_warning_where_nobody_wanted_it(cut: bool, level: str) -> None:
     async def main() -> None:
-        only = Sharer("a", Server()).start()
+        only = ShardMember("a", Server()).start()
         await until(lambda: only.owned)
         only.network.cut = cut
         await asyncio.sleep(20)
@@ -61,7 +61,7 @@ def test_the_end_of_a_share_is_a_warning_where_nobody_wanted_it(cut: bool, level
 def test_three_members_share_evenly_and_for_good() -> None:
     async def main() -> None:
         server = Server()
-        three = [Sharer(name, server).start() for name in "abc"]
+        three = [ShardMember(name, server).start() for name in "abc"]
         await until(lambda: covered(*three) and all(each.owned for each in three))
         changes = [each.changes for each in three]
         await asyncio.sleep(300)
@@ -81,7 +81,7 @@ def test_never_two_and_soon_somebody(seed: int, rough: bool) -> None:
     dice = random.Random(seed)
     server = Server()
     five = [
-        Sharer(name, server, clock=shard_members.odd(dice), dice=random.Random(f"{seed}{name}") if rough else None)
+        ShardMember(name, server, clock=shard_members.odd(dice), dice=random.Random(f"{seed}{name}") if rough else None)
         for name in "abcde"
     ]
     doubles: list[Any] = []
@@ -122,7 +122,7 @@ def test_never_two_and_soon_somebody(seed: int, rough: bool) -> None:
 def test_a_member_that_dies_is_succeeded_after_its_lease_duration_and_not_before() -> None:
     async def main() -> float:
         server = Server()
-        three = [Sharer(name, server).start() for name in "abc"]
+        three = [ShardMember(name, server).start() for name in "abc"]
         await until(lambda: covered(*three))
         await asyncio.sleep(20)
         three[0].kill()
@@ -138,7 +138,7 @@ def test_a_member_that_dies_is_succeeded_after_its_lease_duration_and_not_before
 def test_an_orderly_end_lets_the_others_take_over_at_their_next_look() -> None:
     async def main() -> float:
         server = Server()
-        three = [Sharer(name, server).start() for name in "abc"]
+        three = [ShardMember(name, server).start() for name in "abc"]
         await until(lambda: covered(*three))
         await asyncio.sleep(20)
         ended = now()
@@ -154,10 +154,10 @@ def test_an_orderly_end_lets_the_others_take_over_at_their_next_look() -> None:
 def test_a_newcomer_gets_its_share_in_two_rounds_and_takes_it_from_nobody_before() -> None:
     async def main() -> float:
         server = Server()
-        two = [Sharer(name, server).start() for name in "ab"]
+        two = [ShardMember(name, server).start() for name in "ab"]
         await until(lambda: covered(*two) and all(each.owned for each in two))
         before = [each.owned for each in two]
-        third = Sharer("c", server).start()
+        third = ShardMember("c", server).start()
         came = now()
         taken = await until(lambda: third.owned and covered(*two, third), every=0.01)
         for each, had in zip(two, before, strict=True):
@@ -172,7 +172,7 @@ def test_a_newcomer_gets_its_share_in_two_rounds_and_takes_it_from_nobody_before
 def test_who_is_cut_off_owns_nothing_from_the_renew_deadline_on_and_comes_back() -> None:
     async def main() -> None:
         server = Server()
-        two = [Sharer(name, server).start() for name in "ab"]
+        two = [ShardMember(name, server).start() for name in "ab"]
         await until(lambda: covered(*two))
         await asyncio.sleep(30)
         two[0].network.cut = True
@@ -190,11 +190,11 @@ def test_who_is_cut_off_owns_nothing_from_the_renew_deadline_on_and_comes_back()
 
 def test_a_process_resumed_after_a_stop_owns_nothing_even_before_its_timers_run() -> None:
     async def main() -> None:
-        only = Sharer("a", Server()).start()
+        only = ShardMember("a", Server()).start()
         await until(lambda: only.owned)
         asyncio.get_running_loop().jump(10.5)  # type: ignore[attr-defined]  # a loop of ours
         assert not only.owned
-        assert not any(only.shards.keeps(key) for key in KEYS)
+        assert not any(only.shards.may_save(key) for key in KEYS)
         await until(lambda: only.owned, 5)
         await only.stop()
 
@@ -203,7 +203,7 @@ def test_a_process_resumed_after_a_stop_owns_nothing_even_before_its_timers_run(
 
 def test_a_jump_of_the_wall_clock_ends_the_share_until_the_next_round() -> None:
     async def main() -> None:
-        only = Sharer("a", Server()).start()
+        only = ShardMember("a", Server()).start()
         await until(lambda: only.owned)
         only.clock.skew += timedelta(hours=1)
         assert not only.owned
@@ -218,13 +218,13 @@ def test_nothing_is_handed_over_before_those_who_had_it_are_done_with_it() -> No
 
     async def main() -> None:
         server = Server()
-        first, second = Sharer("a", server).start(), Sharer("b", server)
+        first, second = ShardMember("a", server).start(), ShardMember("b", server)
         await until(lambda: first.owned)
         done = asyncio.Event()
 
         async def wait() -> None:
             assert first.owned < set(KEYS)
-            assert all(first.shards.keeps(key) for key in KEYS)
+            assert all(first.shards.may_save(key) for key in KEYS)
             await done.wait()
 
         first.shards.before_handing_over(wait)
@@ -235,7 +235,7 @@ def test_nothing_is_handed_over_before_those_who_had_it_are_done_with_it() -> No
         done.set()
         await until(lambda: second.owned, 2)
         assert covered(first, second)
-        assert not any(first.shards.keeps(key) for key in second.owned)
+        assert not any(first.shards.may_save(key) for key in second.owned)
         await first.stop()
         await second.stop()
 
@@ -245,13 +245,13 @@ def test_nothing_is_handed_over_before_those_who_had_it_are_done_with_it() -> No
 def test_leases_of_members_long_gone_are_deleted() -> None:
     async def main() -> None:
         server = Server()
-        two = [Sharer(name, server).start() for name in "ab"]
+        two = [ShardMember(name, server).start() for name in "ab"]
         await until(lambda: covered(*two))
         two[0].kill()
         await asyncio.sleep(100)
-        assert len(server.rosters) == 2
+        assert len(server.member_sets) == 2
         await asyncio.sleep(400)
-        assert set(server.rosters) == {two[1].members.name}
+        assert set(server.member_sets) == {two[1].members.name}
         assert covered(two[1])
         await two[1].stop()
 
@@ -267,29 +267,29 @@ def test_a_leader_and_members_respect_each_other(leader_first: bool) -> None:
 
     async def main() -> None:
         server = Server()
-        sharer = Sharer("a", server)
+        shard_member = ShardMember("a", server)
         clock = OddClock(offset=5)
         network: Any = shard_members.Network(server, clock, None)
         leader = Leader(lease.Elector(network, Election(enabled=True), identity="l"), TOLD, Telemetry(), clock)
         alone = asyncio.create_task(leader.run()) if leader_first else None
         await asyncio.sleep(3)
-        sharer.start()
+        shard_member.start()
         if alone is None:
-            await until(lambda: sharer.owned)
+            await until(lambda: shard_member.owned)
             alone = asyncio.create_task(leader.run())
             await asyncio.sleep(100)
             assert not leader.leading
-            await sharer.stop()
+            await shard_member.stop()
             await until(lambda: leader.leading, TOLD.lease_duration.total_seconds() + 2 * LONGEST_PAUSE + 1)
         else:
             await asyncio.sleep(100)
             assert leader.leading
-            assert not sharer.owned
+            assert not shard_member.owned
         alone.cancel()
         await asyncio.gather(alone, return_exceptions=True)
         if leader_first:
-            await until(lambda: sharer.owned, 20)
-            await sharer.stop()
+            await until(lambda: shard_member.owned, 20)
+            await shard_member.stop()
 
     virtual_time.run(main())
 
@@ -313,18 +313,18 @@ def test_what_a_share_says() -> None:
     ours, theirs = key_of(A, B, C), key_of(B, A, C)
     alone: frozenset[str] = frozenset({A})
     both, all_three = frozenset({A, B}), frozenset({A, B, C})
-    assert Share(A, {}, alone).owns(theirs)
-    assert not Share(A, {}, both).owns(theirs), "what was published names one that comes first"
-    assert not Share(A, {B: all_three}, alone).owns(theirs), "whom we see comes first"
-    assert Share(A, {B: both}, both).owns(ours)
-    assert not Share(A, {B: frozenset({B})}, both).owns(ours), "the other does not know of us"
-    assert Share(A, {C: frozenset({B, C})}, alone).owns(ours), "it does not, but leaves the key to somebody else"
-    assert not Share(A, {B: None}, both).owns(ours), "what the other thinks is not known"
-    assert Share(A, {B: both}, both).settled
-    assert not Share(A, {B: None}, both).settled
+    assert Assignment(A, {}, alone).owns(theirs)
+    assert not Assignment(A, {}, both).owns(theirs), "what was published names one that comes first"
+    assert not Assignment(A, {B: all_three}, alone).owns(theirs), "whom we see comes first"
+    assert Assignment(A, {B: both}, both).owns(ours)
+    assert not Assignment(A, {B: frozenset({B})}, both).owns(ours), "the other does not know of us"
+    assert Assignment(A, {C: frozenset({B, C})}, alone).owns(ours), "it does not, but leaves the key to somebody else"
+    assert not Assignment(A, {B: None}, both).owns(ours), "what the other thinks is not known"
+    assert Assignment(A, {B: both}, both).settled
+    assert not Assignment(A, {B: None}, both).settled
 
 
-def trouble(dice: random.Random, server: Server, five: list[Sharer]) -> None:
+def trouble(dice: random.Random, server: Server, five: list[ShardMember]) -> None:
     """Cut networks and mend them; end members, kill them and start them again; touch and delete Leases."""
     for each in five:
         if dice.random() < (0.03 if each.network.cut else 0.002):

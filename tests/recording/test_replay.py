@@ -16,7 +16,7 @@ from hpad.cli import replay as command
 from hpad.engine.decide import queries
 from hpad.recording import replay
 from hpad.recording.encode import encode_scenario, encode_step
-from hpad.recording.format import SnapshotError, decode_scenario
+from hpad.recording.format import RecordingError, decode_scenario
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 
@@ -122,13 +122,13 @@ def test_rivals_are_found_by_their_selectors_and_the_pods() -> None:
     ],
 )
 def test_a_broken_step_is_named_by_its_field(broken: dict[str, Any], message: str) -> None:
-    with pytest.raises(SnapshotError) as caught:
+    with pytest.raises(RecordingError) as caught:
         replay.replay(scenario(step(0, **broken)))
     assert str(caught.value).startswith(message)
 
 
 def test_an_unknown_gate_is_named() -> None:
-    with pytest.raises(SnapshotError, match=r"controller\.featureGates: no gate HPAMagic; there are HPAScaleToZero, "):
+    with pytest.raises(RecordingError, match=r"controller\.featureGates: no gate HPAMagic; there are HPAScaleToZero, "):
         replay.replay(scenario(step(0), controller={"featureGates": {"HPAMagic": True}}))
 
 

@@ -20,6 +20,7 @@ from hpad.engine import decide, examine, settle
 from hpad.engine.history import EMPTY
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
 from hpad.recording import reconciled, replay, writer
+from hpad.recording.format import RecordingError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -212,7 +213,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     async def main() -> None:
         await writer.Journal(tmp_path / "file", virtual_time.VirtualClock()).start()
 
-    with pytest.raises(writer.RecordError, match=r"cannot record to .*file"):
+    with pytest.raises(RecordingError, match=r"cannot record to .*file"):
         virtual_time.run(main())
 
 

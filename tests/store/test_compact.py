@@ -7,7 +7,7 @@ import msgspec
 
 from hpad.api.metadata import Key
 from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
-from hpad.store.compact import Memories
+from hpad.store.compact import CompactMap
 from hpad.store.memory import Last, Memory
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
@@ -35,19 +35,19 @@ def memory(uid: str = "1", recommendations: int = 20) -> Memory:
 
 
 def test_what_is_packed_comes_back_but_for_what_was_said() -> None:
-    held = Memories()
+    held = CompactMap()
     held.put(WEB, memory())
     record = held.record(WEB)
     held.pack(WEB)
     assert held.is_packed(WEB)
-    assert held.get(WEB) == msgspec.structs.replace(memory(), last=None, recalled=True)
+    assert held.get(WEB) == msgspec.structs.replace(memory(), last=None, loaded=True)
     assert held.record(WEB) == record
     assert list(held) == [WEB]
     assert len(held) == 1
 
 
 def test_what_is_put_on_top_counts() -> None:
-    held = Memories()
+    held = CompactMap()
     held.put(WEB, memory("1"))
     held.pack(WEB)
     held.put(WEB, memory("2"))
@@ -57,7 +57,7 @@ def test_what_is_put_on_top_counts() -> None:
 
 
 def test_packed_or_not_it_is_dropped() -> None:
-    held = Memories()
+    held = CompactMap()
     for key in (WEB, API):
         held.put(key, memory())
     held.pack(WEB)
@@ -70,15 +70,15 @@ def test_packed_or_not_it_is_dropped() -> None:
 
 
 def test_of_nothing_there_is_nothing_to_pack_or_to_recall() -> None:
-    held = Memories()
+    held = CompactMap()
     held.pack(WEB)
-    held.recall(WEB)
+    held.mark_loaded(WEB)
     assert list(held) == []
 
 
 def test_what_vanished_is_small() -> None:
     """Bytes are counted, beside the keys: these are whose HPAs they are."""
-    held, keys = Memories(), [Key("shop", f"web-{number}") for number in range(1000)]
+    held, keys = CompactMap(), [Key("shop", f"web-{number}") for number in range(1000)]
     tracemalloc.start()
     try:
         for key in keys:

@@ -31,11 +31,11 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def shelves(cluster: Cluster) -> AsyncIterator[Shelves]:
+async def backends(cluster: Cluster) -> AsyncIterator[Shelves]:
     """Shelves of as many hpads as the test wants, each with a client of its own, and loaded."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def shelf(
+        async def backend(
             owns: Callable[[Key], bool] = lambda key: True, clock: SkippingClock | None = None
         ) -> configmaps.ConfigMaps:
             client = Client(ClusterConfig(cluster.url), clock or SkippingClock(), timeout=2.0)
@@ -43,15 +43,15 @@ async def shelves(cluster: Cluster) -> AsyncIterator[Shelves]:
             await made.load()
             return made
 
-        yield shelf
+        yield backend
 
 
 def rows(count: int, *, first: int = 0, size: int = 30) -> Rows:
     return {Key("shop", f"web-{n}"): random.Random(n).randbytes(size) for n in range(first, first + count)}
 
 
-async def found(shelf: configmaps.ConfigMaps) -> Rows:
-    rows, trouble = await shelf.load()
+async def found(backend: configmaps.ConfigMaps) -> Rows:
+    rows, trouble = await backend.load()
     assert trouble is None
     assert len(dict(rows)) == len(rows)
     return dict(rows)
@@ -76,23 +76,23 @@ def writes(cluster: Cluster) -> int:
     return cluster.log.count("create", "configmaps") + cluster.log.count("update", "configmaps")
 
 
-async def test_what_was_saved_is_there_for_whoever_comes_next(shelves: Shelves) -> None:
-    one = await shelves()
+async def test_what_was_saved_is_there_for_whoever_comes_next(backends: Shelves) -> None:
+    one = await backends()
     assert await one.save(rows(5)) == {}
     assert await one.save({Key("shop", "web-2"): None, **rows(1, first=9)}) == {}
     expected = {**rows(5), **rows(1, first=9)}
     del expected[Key("shop", "web-2")]
-    assert await found(await shelves()) == expected
+    assert await found(await backends()) == expected
 
 
-async def test_a_save_is_one_write_an_object(cluster: Cluster, shelves: Shelves) -> None:
-    one = await shelves()
+async def test_a_save_is_one_write_an_object(cluster: Cluster, backends: Shelves) -> None:
+    one = await backends()
     many = rows(2 * configmaps.HPAS + 1)
     assert await one.save(many) == {}
     assert writes(cluster) == 3
     assert await one.save(dict(list(many.items())[: configmaps.HPAS])) == {}
     assert writes(cluster) == 4
-    assert await found(await shelves()) == many
+    assert await found(await backends()) == many
     assert [held["metadata"]["name"] for held in cluster.list("configmaps", "hpad")] == [
         "history-0",
         "history-1",
@@ -105,89 +105,89 @@ def whose(keys: set[Key]) -> Callable[[Key], bool]:
     return lambda key: key in keys or key.namespace == "hpad"
 
 
-def share(me: str, *others: str) -> Callable[[Key], bool]:
+def assigned(me: str, *others: str) -> Callable[[Key], bool]:
     """The owner of a member's share."""
     return lambda key: shards.first(key, (me, *others)) == me
 
 
-async def test_replicas_that_share_the_hpas_have_objects_of_their_own(cluster: Cluster, shelves: Shelves) -> None:
+async def test_replicas_that_share_the_hpas_have_objects_of_their_own(cluster: Cluster, backends: Shelves) -> None:
     """So that none is in another's way: a write an object and save, however many they are."""
     names = ("a", "b", "c")
-    sharing = {name: await shelves(share(name, *names)) for name in names}
+    sharing = {name: await backends(assigned(name, *names)) for name in names}
     for turn in range(3):
-        for name, shelf in sharing.items():
-            mine = {key: b"%d" % turn for key in rows(300) if share(name, *names)(key)}
+        for name, backend in sharing.items():
+            mine = {key: b"%d" % turn for key in rows(300) if assigned(name, *names)(key)}
             cluster.log.clear()
-            assert await shelf.save(mine) == {}
+            assert await backend.save(mine) == {}
             if turn:
                 assert cluster.log.count() <= len(mine) // configmaps.HPAS + 1
                 assert {write.status for write in cluster.log.writes} == {200}
-    assert await found(await shelves()) == dict.fromkeys(rows(300), b"2")
+    assert await found(await backends()) == dict.fromkeys(rows(300), b"2")
     assert len(cluster.list("configmaps", "hpad")) <= 12
 
 
 async def test_where_an_hpa_goes_its_record_is_found_and_the_old_one_goes_in_time(
-    cluster: Cluster, shelves: Shelves
+    cluster: Cluster, backends: Shelves
 ) -> None:
     keys, clock = rows(100), SkippingClock()
-    alone = await shelves(share("a"))
+    alone = await backends(assigned("a"))
     assert await alone.save(dict.fromkeys(keys, b"old")) == {}
-    both = {name: await shelves(share(name, "a", "b"), clock) for name in "ab"}
+    both = {name: await backends(assigned(name, "a", "b"), clock) for name in "ab"}
     for turn in range(3):
-        for name, shelf in both.items():
-            assert await shelf.save({key: b"new %d" % turn for key in keys if share(name, "a", "b")(key)}) == {}
-            copies, trouble = await (await shelves()).load()
+        for name, backend in both.items():
+            assert await backend.save({key: b"new %d" % turn for key in keys if assigned(name, "a", "b")(key)}) == {}
+            copies, trouble = await (await backends()).load()
             assert trouble is None
             assert {key for key, _ in copies} == keys.keys()
         clock.skipped += 300
-    left, _ = await (await shelves()).load()
+    left, _ = await (await backends()).load()
     assert {key for key, record in left if record.startswith(b"new")} == keys.keys()
     assert [key for key, record in left if record == b"old"] == []
 
 
-async def test_what_another_replica_wrote_in_between_stays(cluster: Cluster, shelves: Shelves) -> None:
+async def test_what_another_replica_wrote_in_between_stays(cluster: Cluster, backends: Shelves) -> None:
     ours, theirs = set(rows(3)), set(rows(3, first=3))
-    one, other = await shelves(whose(ours)), await shelves(whose(theirs))
+    one, other = await backends(whose(ours)), await backends(whose(theirs))
     assert await one.save(rows(3)) == {}
     assert await other.save(rows(3, first=3)) == {}
     newer = {key: b"newer" for key in rows(3)}
     assert await one.save(newer) == {}
-    assert await found(await shelves()) == {**newer, **rows(3, first=3)}
+    assert await found(await backends()) == {**newer, **rows(3, first=3)}
     assert [held["metadata"]["name"] for held in cluster.list("configmaps", "hpad")] == ["history-0"]
 
 
-async def test_what_is_not_ours_any_more_is_not_written_over(shelves: Shelves) -> None:
+async def test_what_is_not_ours_any_more_is_not_written_over(backends: Shelves) -> None:
     """It went to another replica while our write was under way."""
     ours = set(rows(3))
-    one, other = await shelves(whose(ours)), await shelves()
+    one, other = await backends(whose(ours)), await backends()
     assert await one.save(rows(3)) == {}
     await other.load()
     key = Key("shop", "web-1")
     assert await other.save({key: b"theirs"}) == {}
     ours.discard(key)
     assert await one.save({key: b"ours, and old", Key("shop", "web-0"): b"ours"}) == {}
-    kept = await found(await shelves())
+    kept = await found(await backends())
     assert kept[key] == b"theirs"
     assert kept[Key("shop", "web-0")] == b"ours"
 
 
-async def test_a_conflict_that_does_not_end_fails_the_save_and_is_no_loss(cluster: Cluster, shelves: Shelves) -> None:
-    one = await shelves()
+async def test_a_conflict_that_does_not_end_fails_the_save_and_is_no_loss(cluster: Cluster, backends: Shelves) -> None:
+    one = await backends()
     assert await one.save(rows(2)) == {}
     cluster.faults.add(method="PUT", path="history-0", times=None, status=409)
     failed = await one.save({key: b"newer" for key in rows(2)})
     assert set(failed) == set(rows(2))
     cluster.faults.clear()
-    assert await found(await shelves()) == rows(2)
+    assert await found(await backends()) == rows(2)
     assert await one.save({key: b"newer" for key in rows(2)}) == {}
-    assert set((await found(await shelves())).values()) == {b"newer"}
+    assert set((await found(await backends())).values()) == {b"newer"}
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"status": 500}, {"status": 503}, {"reset": True}])
 async def test_a_refusal_fails_the_save_and_the_next_one_makes_up_for_it(
-    cluster: Cluster, shelves: Shelves, fault: Any
+    cluster: Cluster, backends: Shelves, fault: Any
 ) -> None:
-    one = await shelves()
+    one = await backends()
     assert await one.save(rows(2)) == {}
     cluster.faults.add(method="PUT", path="history-0", times=None, **fault)
     failed = await one.save({key: b"newer" for key in rows(2)})
@@ -195,49 +195,49 @@ async def test_a_refusal_fails_the_save_and_the_next_one_makes_up_for_it(
     assert all(why.startswith("ConfigMaps hpad/history-*: ") for why in failed.values())
     cluster.faults.clear()
     assert await one.save({key: b"newer" for key in rows(2)}) == {}
-    assert set((await found(await shelves())).values()) == {b"newer"}
+    assert set((await found(await backends())).values()) == {b"newer"}
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"status": 500}, {"reset": True}, {"body": "[]"}, {"body": "{"}])
 async def test_what_cannot_be_read_is_trouble_and_makes_nothing_new(
-    cluster: Cluster, shelves: Shelves, fault: Any
+    cluster: Cluster, backends: Shelves, fault: Any
 ) -> None:
-    one = await shelves()
+    one = await backends()
     assert await one.save(rows(2)) == {}
     cluster.faults.add(method="GET", path="history-0", times=None, **fault)
-    read, trouble = await (await shelves()).load()
+    read, trouble = await (await backends()).load()
     assert read == []
     assert trouble is not None
     cluster.faults.clear()
-    assert await found(await shelves()) == rows(2)
+    assert await found(await backends()) == rows(2)
 
 
-async def test_an_answer_that_is_no_config_map_fails_the_save(cluster: Cluster, shelves: Shelves) -> None:
-    one = await shelves()
+async def test_an_answer_that_is_no_config_map_fails_the_save(cluster: Cluster, backends: Shelves) -> None:
+    one = await backends()
     assert await one.save(rows(2)) == {}
     cluster.faults.add(method="PUT", path="history-0", times=None, body='{"kind": "Table"}')
     failed = await one.save({key: b"newer" for key in rows(2)})
     assert "no ConfigMap" in next(iter(failed.values()))
     cluster.faults.clear()
     assert await one.save({key: b"newer" for key in rows(2)}) == {}
-    assert set((await found(await shelves())).values()) == {b"newer"}
+    assert set((await found(await backends())).values()) == {b"newer"}
 
 
-async def test_an_object_deleted_behind_our_back_is_made_anew(cluster: Cluster, shelves: Shelves) -> None:
+async def test_an_object_deleted_behind_our_back_is_made_anew(cluster: Cluster, backends: Shelves) -> None:
     """And whoever remembers is told that what else was in it is gone."""
-    one = await shelves()
+    one = await backends()
     many = rows(configmaps.HPAS + 3)
     assert await one.save(many) == {}
     assert not one.emptied()
     cluster.delete("configmaps", "history-0", "hpad")
     last = Key("shop", f"web-{configmaps.HPAS}")
-    assert last in await found(await shelves()), "the objects after it are found all the same"
+    assert last in await found(await backends()), "the objects after it are found all the same"
     first = Key("shop", "web-0")
     assert await one.save({first: b"newer"}) == {}
     assert one.emptied()
     assert not one.emptied()
     assert await one.save({**many, first: b"newer"}) == {}
-    assert await found(await shelves()) == {**many, first: b"newer"}
+    assert await found(await backends()) == {**many, first: b"newer"}
 
 
 @pytest.mark.parametrize(
@@ -250,21 +250,21 @@ async def test_an_object_deleted_behind_our_back_is_made_anew(cluster: Cluster, 
         pytest.param(base64.b64encode(zlib.compress(b"\0" * (65 * configmaps.MOST_BYTES))).decode(), id="a bomb"),
     ],
 )
-async def test_a_damaged_value_is_set_aside_for_people(cluster: Cluster, shelves: Shelves, damage: str) -> None:
+async def test_a_damaged_value_is_set_aside_for_people(cluster: Cluster, backends: Shelves, damage: str) -> None:
     put(cluster, "history-0", damage)
-    one = await shelves()
+    one = await backends()
     assert await found(one) == {}
     assert one.emptied()
     assert await one.save(rows(2)) == {}
     assert value(cluster, "history-0", "damaged") == damage
-    assert await found(await shelves()) == rows(2)
+    assert await found(await backends()) == rows(2)
 
 
-async def test_of_a_large_damaged_value_the_beginning_is_kept(cluster: Cluster, shelves: Shelves) -> None:
+async def test_of_a_large_damaged_value_the_beginning_is_kept(cluster: Cluster, backends: Shelves) -> None:
     """The whole of it and a full value beside it would be more than an object may have."""
     damage = base64.b64encode(random.Random(1).randbytes(configmaps.MOST_BYTES)).decode()
     put(cluster, "history-0", damage)
-    one = await shelves()
+    one = await backends()
     assert await one.save(rows(2)) == {}
     kept = value(cluster, "history-0", "damaged")
     assert kept is not None
@@ -272,8 +272,8 @@ async def test_of_a_large_damaged_value_the_beginning_is_kept(cluster: Cluster, 
     assert len(base64.b64decode(kept)) + configmaps.MOST_BYTES < 1 << 20
 
 
-async def test_a_damaged_record_takes_no_other_with_it(cluster: Cluster, shelves: Shelves) -> None:
-    one = await shelves()
+async def test_a_damaged_record_takes_no_other_with_it(cluster: Cluster, backends: Shelves) -> None:
+    one = await backends()
     assert await one.save(rows(3)) == {}
     before = value(cluster, "history-0")
     bad = Key("shop", "web-1")
@@ -281,24 +281,24 @@ async def test_a_damaged_record_takes_no_other_with_it(cluster: Cluster, shelves
     assert value(cluster, "history-0", "damaged") == before
     expected = rows(3)
     del expected[bad]
-    assert await found(await shelves()) == expected
+    assert await found(await backends()) == expected
 
 
-async def test_what_a_later_version_wrote_is_left_for_it(cluster: Cluster, shelves: Shelves) -> None:
+async def test_what_a_later_version_wrote_is_left_for_it(cluster: Cluster, backends: Shelves) -> None:
     """hpad is rolled back: it remembers elsewhere, and touches nothing that it does not understand."""
-    assert await (await shelves()).save(rows(3)) == {}
+    assert await (await backends()).save(rows(3)) == {}
     later = packed([2, {"whatever": "comes"}, "then"])
     put(cluster, "history-0", later)
-    one = await shelves()
+    one = await backends()
     assert await found(one) == {}
     assert await one.save(rows(3)) == {}
     assert value(cluster, "history-0") == later
     assert value(cluster, "history-0", "damaged") is None
-    assert await found(await shelves()) == rows(3)
+    assert await found(await backends()) == rows(3)
 
 
-async def test_a_later_version_that_takes_over_while_we_run_is_left_alone(cluster: Cluster, shelves: Shelves) -> None:
-    one = await shelves()
+async def test_a_later_version_that_takes_over_while_we_run_is_left_alone(cluster: Cluster, backends: Shelves) -> None:
+    one = await backends()
     assert await one.save(rows(3)) == {}
     later = packed([2, []])
     put(cluster, "history-0", later)
@@ -307,25 +307,25 @@ async def test_a_later_version_that_takes_over_while_we_run_is_left_alone(cluste
     assert one.emptied(), "all of them are to be saved, elsewhere"
     assert await one.save({**rows(3), key: b"newer"}) == {}
     assert value(cluster, "history-0") == later
-    assert await found(await shelves()) == {**rows(3), key: b"newer"}
+    assert await found(await backends()) == {**rows(3), key: b"newer"}
 
 
-async def test_what_finds_no_room_in_its_object_moves(cluster: Cluster, shelves: Shelves) -> None:
+async def test_what_finds_no_room_in_its_object_moves(cluster: Cluster, backends: Shelves) -> None:
     """Records that grow past what an object may hold: none is lost on the way, and no object is too large."""
-    one = await shelves()
+    one = await backends()
     assert await one.save(rows(configmaps.HPAS)) == {}
     large = rows(configmaps.HPAS, size=configmaps.MOST_BYTES // 20)
     waiting = dict(large)
     for _ in range(5):
         waiting = {key: large[key] for key in await one.save(waiting)}
     assert waiting == {}
-    assert await found(await shelves()) == large
+    assert await found(await backends()) == large
     for held in cluster.list("configmaps", "hpad"):
         assert len(json.dumps(held)) < 1 << 20
 
 
-async def test_records_that_grow_can_push_out_another_which_is_then_saved_anew(shelves: Shelves) -> None:
-    one = await shelves()
+async def test_records_that_grow_can_push_out_another_which_is_then_saved_anew(backends: Shelves) -> None:
+    one = await backends()
     (large,) = rows(1, size=200_000).items()
     crowd = rows(configmaps.HPAS - 1, first=10)
     assert await one.save(dict([large])) == {}
@@ -335,4 +335,4 @@ async def test_records_that_grow_can_push_out_another_which_is_then_saved_anew(s
     assert await one.save(crowd) == {}
     assert one.emptied()
     assert await one.save({**crowd, large[0]: large[1]}) == {}
-    assert await found(await shelves()) == {**crowd, large[0]: large[1]}
+    assert await found(await backends()) == {**crowd, large[0]: large[1]}

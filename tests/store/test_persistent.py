@@ -20,7 +20,7 @@ LATELY = History((PastRecommendation(virtual_time.START, 3),), (Rescale(virtual_
 PACE = persistent.Pace(tick=1, rest=15)
 
 
-class Shelf:
+class Backend:
     """Records in a dictionary, a group for each name; `trouble` is what all saves answer."""
 
     name = "a shelf"
@@ -66,10 +66,10 @@ class Shelf:
 
 
 class Bench:
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.telemetry = Telemetry()
         self.gone: set[Key] = set()
-        self.store = persistent.Lasting(shelf, virtual_time.VirtualClock(), self.telemetry, PACE)
+        self.store = persistent.PersistentStore(backend, virtual_time.VirtualClock(), self.telemetry, PACE)
         self.running = asyncio.create_task(self.store.run(lambda key: key not in self.gone))
 
     async def stop(self) -> None:
@@ -80,51 +80,51 @@ class Bench:
 
 def test_another_pace_counts_from_the_next_save_on() -> None:
     async def main() -> list[float]:
-        shelf = Shelf()
-        bench = Bench(shelf)
+        backend = Backend()
+        bench = Bench(backend)
         bench.store.retune(PACE._replace(rest=5))
         for _ in range(40):
             await asyncio.sleep(1)
             bench.store.put(WEB, Memory(uid="1", history=LATELY))
         await bench.stop()
-        return [at for at, _ in shelf.saves]
+        return [at for at, _ in backend.saves]
 
     times = virtual_time.run(main())
     assert all(later - earlier <= 5 + PACE.tick for earlier, later in itertools.pairwise(times))
 
 
 def test_a_rescale_is_saved_at_once_and_alone_the_rest_once_a_period() -> None:
-    async def main() -> Shelf:
-        shelf = Shelf()
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
+    async def main() -> Backend:
+        backend = Backend()
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
         for key in (WEB, API):
             bench.store.put(key, Memory(uid="1"))
         await asyncio.sleep(3)
         await bench.store.secure(WEB)
-        assert WEB in shelf.records
-        assert API not in shelf.records
+        assert WEB in backend.records
+        assert API not in backend.records
         await asyncio.sleep(20)
         await bench.stop()
-        return shelf
+        return backend
 
-    shelf = virtual_time.run(main())
-    assert shelf.saves == [(pytest.approx(3), {"web"}), (pytest.approx(15), {"api"})]
+    backend = virtual_time.run(main())
+    assert backend.saves == [(pytest.approx(3), {"web"}), (pytest.approx(15), {"api"})]
 
 
 def test_a_save_that_fails_holds_nothing_up_and_is_tried_again() -> None:
     async def main() -> None:
-        shelf = Shelf()
-        bench = Bench(shelf)
-        shelf.trouble = "the disk is full"
+        backend = Backend()
+        bench = Bench(backend)
+        backend.trouble = "the disk is full"
         bench.store.put(WEB, Memory(uid="1"))
         await bench.store.secure(WEB)
         assert asyncio.get_running_loop().time() < 3
         assert bench.store.trouble == "the disk is full"
         assert bench.store.get(WEB).uid == "1"
-        shelf.trouble = None
+        backend.trouble = None
         await asyncio.sleep(16)
-        assert record.decode(WEB, shelf.records[WEB]).uid == "1"
+        assert record.decode(WEB, backend.records[WEB]).uid == "1"
         assert bench.store.trouble is None
         series = (await bench.telemetry.exposition()).decode()
         assert 'hpad_store_errors_total{operation="save"} 1.0' in series
@@ -135,13 +135,13 @@ def test_a_save_that_fails_holds_nothing_up_and_is_tried_again() -> None:
 
 def test_a_damaged_record_is_put_aside_and_the_others_stay() -> None:
     async def main() -> None:
-        shelf = Shelf()
-        shelf.records = {WEB: b"garbage", API: record.encode(API, Memory(uid="2"))}
-        bench = Bench(shelf)
-        assert await bench.store.recall(WEB) == Memory()
-        assert (await bench.store.recall(API)).uid == "2"
-        assert (await bench.store.recall(API)).recalled
-        assert shelf.quarantined == {WEB}
+        backend = Backend()
+        backend.records = {WEB: b"garbage", API: record.encode(API, Memory(uid="2"))}
+        bench = Bench(backend)
+        assert await bench.store.get_loaded(WEB) == Memory()
+        assert (await bench.store.get_loaded(API)).uid == "2"
+        assert (await bench.store.get_loaded(API)).loaded
+        assert backend.quarantined == {WEB}
         await bench.stop()
 
     virtual_time.run(main())
@@ -149,15 +149,15 @@ def test_a_damaged_record_is_put_aside_and_the_others_stay() -> None:
 
 def test_who_vanished_is_forgotten_after_a_grace() -> None:
     async def main() -> None:
-        shelf = Shelf()
-        shelf.records = {key: record.encode(key, Memory(uid="2")) for key in (WEB, API)}
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
+        backend = Backend()
+        backend.records = {key: record.encode(key, Memory(uid="2")) for key in (WEB, API)}
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
         bench.gone = {WEB}
         await asyncio.sleep(persistent.GRACE.total_seconds() / 2)
-        assert WEB in shelf.records
+        assert WEB in backend.records
         await asyncio.sleep(persistent.GRACE.total_seconds())
-        assert set(shelf.records) == {API}
+        assert set(backend.records) == {API}
         assert list(bench.store.keys()) == [API]
         await bench.stop()
 
@@ -168,22 +168,22 @@ def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
     """However often everything was saved anew meanwhile; a second of absence costs nothing."""
 
     async def main() -> None:
-        shelf = Shelf()
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
+        backend = Backend()
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
         known = Memory(
             uid="1", history=LATELY, at=virtual_time.START, left=3, last=Last(virtual_time.START, "stays at 3")
         )
         bench.store.put(WEB, known)
         bench.gone = {WEB}
         bench.store.forget(WEB)
-        assert bench.store.get(WEB) == msgspec.structs.replace(known, recalled=True)
+        assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True)
         await asyncio.sleep(120)
-        assert bench.store.get(WEB) == msgspec.structs.replace(known, recalled=True, last=None)
-        shelf.records, shelf.lost = {}, True
+        assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True, last=None)
+        backend.records, backend.lost = {}, True
         bench.store.put(API, Memory(uid="2"))
         await asyncio.sleep(40)
-        assert bench.store.get(WEB) == record.decode(WEB, shelf.records[WEB])
+        assert bench.store.get(WEB) == record.decode(WEB, backend.records[WEB])
         bench.gone = set()
         bench.store.put(WEB, known)
         assert bench.store.get(WEB) == known
@@ -198,8 +198,8 @@ def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
     """Those that are there stay, however many there are."""
 
     async def main() -> None:
-        bench = Bench(Shelf())
-        await bench.store.recall(WEB)
+        bench = Bench(Backend())
+        await bench.store.get_loaded(WEB)
         keys = [Key("shop", f"job-{number}") for number in range(persistent.MOST_GONE + 50)]
         for key in (WEB, *keys):
             bench.store.put(key, Memory(uid="1"))
@@ -219,45 +219,45 @@ def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
 
 def test_what_another_wrote_meanwhile_is_taken_over() -> None:
     async def main() -> None:
-        shelf = Shelf()
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
+        backend = Backend()
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
         bench.store.put(WEB, Memory(uid="1", at=virtual_time.START, left=3))
         later = Memory(uid="1", at=virtual_time.START + timedelta(seconds=30), left=7)
-        shelf.records[WEB] = record.encode(WEB, later)
+        backend.records[WEB] = record.encode(WEB, later)
         bench.store.refresh()
-        assert (await bench.store.recall(WEB)).left == 7
+        assert (await bench.store.get_loaded(WEB)).left == 7
         await bench.stop()
-        assert record.decode(WEB, shelf.records[WEB]).left == 7
+        assert record.decode(WEB, backend.records[WEB]).left == 7
 
     virtual_time.run(main())
 
 
 def test_only_who_changed_hands_waits_for_what_another_wrote() -> None:
     async def main() -> None:
-        shelf = Shelf()
-        bench = Bench(shelf)
+        backend = Backend()
+        bench = Bench(backend)
         mine, theirs = (
             Memory(uid="1", at=virtual_time.START),
             Memory(uid="1", at=virtual_time.START + timedelta(seconds=5)),
         )
-        await bench.store.recall(WEB)
+        await bench.store.get_loaded(WEB)
         for key in (WEB, API):
             bench.store.put(key, mine)
         await bench.store.flush((WEB, API))
-        shelf.records[API] = record.encode(API, theirs)
+        backend.records[API] = record.encode(API, theirs)
         reading = asyncio.Event()
-        load = shelf.load
+        load = backend.load
 
         async def slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
             await reading.wait()
             return await load()
 
-        shelf.load = slowly  # type: ignore[method-assign]  # a slow shelf
+        backend.load = slowly  # type: ignore[method-assign]  # a slow shelf
         bench.store.refresh((API,))
         async with asyncio.timeout(0.5):
-            assert await bench.store.recall(WEB) == mine
-        gained = asyncio.create_task(bench.store.recall(API))
+            assert await bench.store.get_loaded(WEB) == mine
+        gained = asyncio.create_task(bench.store.get_loaded(API))
         await asyncio.sleep(3)
         assert not gained.done()
         reading.set()
@@ -272,43 +272,43 @@ def test_who_changes_hands_while_others_are_read_is_read_once_more() -> None:
     """What the one before saved in between must not be missed."""
 
     async def main() -> None:
-        shelf = Shelf()
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
-        load = shelf.load
+        backend = Backend()
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
+        load = backend.load
 
         async def slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
             found = await load()
             await asyncio.sleep(1)
             return found
 
-        shelf.load = slowly  # type: ignore[method-assign]  # a slow shelf
+        backend.load = slowly  # type: ignore[method-assign]  # a slow shelf
         bench.store.refresh((WEB,))
         await asyncio.sleep(0.5)
         theirs = Memory(uid="1", at=virtual_time.START)
-        shelf.records[API] = record.encode(API, theirs)
+        backend.records[API] = record.encode(API, theirs)
         bench.store.refresh((API,))
-        assert (await bench.store.recall(API)).at == theirs.at
+        assert (await bench.store.get_loaded(API)).at == theirs.at
         await bench.stop()
 
     virtual_time.run(main())
 
 
 def test_a_flush_saves_what_is_asked_for_at_once() -> None:
-    async def main() -> Shelf:
-        shelf = Shelf()
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
+    async def main() -> Backend:
+        backend = Backend()
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
         await asyncio.sleep(3)
         for key in (WEB, API):
             bench.store.put(key, Memory(uid="1", at=virtual_time.START))
         began = asyncio.get_running_loop().time()
         await bench.store.flush((WEB,))
         assert asyncio.get_running_loop().time() - began <= PACE.tick
-        assert set(shelf.records) == {WEB}
+        assert set(backend.records) == {WEB}
         await bench.store.flush(())
         await bench.stop()
-        return shelf
+        return backend
 
     assert set(virtual_time.run(main()).records) == {WEB, API}
 
@@ -317,24 +317,24 @@ def test_a_flush_saves_what_is_asked_for_at_once() -> None:
 def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
     """One that fails is tried once more before the flush returns."""
 
-    class Slow(Shelf):
+    class Slow(Backend):
         async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
             self.trouble = trouble if not self.saves else None
             await asyncio.sleep(0.5)
             return await super().save(changes)
 
     async def main() -> None:
-        shelf = Slow()
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
+        backend = Slow()
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
         await asyncio.sleep(PACE.rest - 0.5)
         bench.store.put(WEB, Memory(uid="1", at=virtual_time.START))
         await asyncio.sleep(0.75)
-        assert not shelf.records, "the regular save is in flight"
+        assert not backend.records, "the regular save is in flight"
         await bench.store.flush((API,))
-        assert not shelf.records, "other HPAs are not waited for"
+        assert not backend.records, "other HPAs are not waited for"
         await bench.store.flush((WEB,))
-        assert set(shelf.records) == {WEB}
+        assert set(backend.records) == {WEB}
         await bench.stop()
 
     virtual_time.run(main())
@@ -342,47 +342,47 @@ def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
 
 def test_what_was_taken_away_is_saved_anew() -> None:
     async def main() -> None:
-        shelf = Shelf()
-        bench = Bench(shelf)
-        await bench.store.recall(WEB)
+        backend = Backend()
+        bench = Bench(backend)
+        await bench.store.get_loaded(WEB)
         for key in (WEB, API):
             bench.store.put(key, Memory(uid="1"))
         await asyncio.sleep(16)
-        shelf.records.clear()
-        shelf.lost = True
+        backend.records.clear()
+        backend.lost = True
         bench.store.put(WEB, Memory(uid="1"))
         await bench.store.secure(WEB)
-        assert set(shelf.records) == {WEB}
+        assert set(backend.records) == {WEB}
         await asyncio.sleep(PACE.rest)
-        assert set(shelf.records) == {WEB, API}
+        assert set(backend.records) == {WEB, API}
         await bench.stop()
 
     virtual_time.run(main())
 
 
 def test_who_becomes_urgent_while_many_are_saved_goes_next() -> None:
-    class Slow(Shelf):
+    class Slow(Backend):
         async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
             await asyncio.sleep(1)
             return await super().save(changes)
 
     async def main() -> None:
-        shelf = Slow()
-        bench = Bench(shelf)
+        backend = Slow()
+        bench = Bench(backend)
         many = [Key("shop", f"web-{number:03}") for number in range(200)]
-        await bench.store.recall(WEB)
+        await bench.store.get_loaded(WEB)
         for key in many:
             bench.store.put(key, Memory(uid="1"))
         await asyncio.sleep(PACE.rest + 3.5)
-        assert 0 < len(shelf.records) < 100, "all are being saved"
+        assert 0 < len(backend.records) < 100, "all are being saved"
         began = asyncio.get_running_loop().time()
         bench.store.put(API, Memory(uid="1"))
         await bench.store.secure(API)
-        assert API in shelf.records
+        assert API in backend.records
         assert asyncio.get_running_loop().time() - began < 2
-        assert len(shelf.records) < 100
+        assert len(backend.records) < 100
         await asyncio.sleep(30)
-        assert set(shelf.records) == {*many, API}
+        assert set(backend.records) == {*many, API}
         await bench.stop()
 
     virtual_time.run(main())

@@ -47,7 +47,7 @@ memories = st.builds(
     at=st.none() | moments,
     left=st.none() | counts,
     begun=st.none() | st.builds(Begun, counts, counts, rescales, rescales, statuses),
-    recalled=st.just(True),
+    loaded=st.just(True),
     target=st.text(max_size=20),
     validity=st.none() | st.builds(Validity, st.text(max_size=20), seconds, seconds, seconds, st.booleans()),
 )

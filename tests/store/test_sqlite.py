@@ -32,9 +32,9 @@ def rows(count: int, *, salt: int = 0) -> Rows:
 
 def save(path: Path, changes: Mapping[Key, bytes | None], **limits: int) -> Mapping[Key, str]:
     async def main() -> Mapping[Key, str]:
-        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock(), **limits)
-        failed = await shelf.save(changes)
-        await shelf.close()
+        backend = sqlite.Sqlite(path, virtual_time.VirtualClock(), **limits)
+        failed = await backend.save(changes)
+        await backend.close()
         return failed
 
     return virtual_time.run(main())
@@ -42,9 +42,9 @@ def save(path: Path, changes: Mapping[Key, bytes | None], **limits: int) -> Mapp
 
 def load(path: Path) -> tuple[Rows, str | None]:
     async def main() -> tuple[Rows, str | None]:
-        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock())
-        found, trouble = await shelf.load()
-        await shelf.close()
+        backend = sqlite.Sqlite(path, virtual_time.VirtualClock())
+        found, trouble = await backend.load()
+        await backend.close()
         return dict(found), trouble
 
     return virtual_time.run(main())
@@ -219,11 +219,11 @@ def test_a_damaged_record_takes_no_other_with_it(tmp_path: Path) -> None:
     written, bad = rows(60), Key("shop", "web-1")
 
     async def main() -> None:
-        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock())
-        await shelf.save({**written, bad: b"garbage"})
-        await shelf.quarantine([bad])
-        assert await shelf.size() > 0
-        await shelf.close()
+        backend = sqlite.Sqlite(path, virtual_time.VirtualClock())
+        await backend.save({**written, bad: b"garbage"})
+        await backend.quarantine([bad])
+        assert await backend.size() > 0
+        await backend.close()
 
     virtual_time.run(main())
     del written[bad]
@@ -241,14 +241,14 @@ def test_a_file_that_was_deleted_while_in_use_is_made_anew(tmp_path: Path) -> No
     path = tmp_path / "state" / "history.db"
 
     async def main() -> None:
-        shelf = sqlite.Sqlite(path, virtual_time.VirtualClock())
-        assert await shelf.save(rows(60)) == {}
+        backend = sqlite.Sqlite(path, virtual_time.VirtualClock())
+        assert await backend.save(rows(60)) == {}
         for file in list(path.parent.iterdir()):
             file.unlink()
-        assert await shelf.save(rows(2)) == {}
+        assert await backend.save(rows(2)) == {}
         path.parent.rename(tmp_path / "elsewhere")
-        assert await shelf.save(rows(3)) == {}
-        await shelf.close()
+        assert await backend.save(rows(3)) == {}
+        await backend.close()
 
     virtual_time.run(main())
     assert load(path) == (rows(3), None)

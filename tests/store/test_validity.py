@@ -18,12 +18,12 @@ def after(seconds: float, jump: float = 0.0) -> Moment:
 
 
 def closed(validity: Validity = MADE) -> Validity:
-    return validity.sealed(AT, after(1))
+    return validity.close(AT, after(1))
 
 
 @pytest.mark.parametrize("jump", [0, -3600, 3600])
 @pytest.mark.parametrize(
-    ("validity", "seconds", "whole"),
+    ("validity", "seconds", "complete"),
     [
         (MADE, 0, True),
         (MADE, 14.9, True),
@@ -31,32 +31,32 @@ def closed(validity: Validity = MADE) -> Validity:
         (MADE, 3600, False),
         (closed(), 29.9, True),
         (closed(), 30, False),
-        (MADE.spent(), 0, False),
-        (closed(MADE.spent()), 1, False),
+        (MADE.invalidated(), 0, False),
+        (closed(MADE.invalidated()), 1, False),
         (MADE.prolonged(Validity(clock.boot(), 115.0, 15.0, 15.0)), 29, True),
         (MADE.prolonged(Validity(clock.boot(), 115.0, 15.0, 15.0)), 30, False),
     ],
 )
 def test_it_is_whole_until_the_planned_turn_whatever_the_wall_clock_says(
-    validity: Validity, seconds: float, whole: bool, jump: float
+    validity: Validity, seconds: float, complete: bool, jump: float
 ) -> None:
-    assert validity.is_whole(AT, after(seconds, jump)) is whole
+    assert validity.is_complete(AT, after(seconds, jump)) is complete
 
 
 def test_after_a_turn_was_due_it_cannot_be_sealed() -> None:
-    assert MADE.sealed(AT, after(15)) == MADE
+    assert MADE.close(AT, after(15)) == MADE
 
 
 @pytest.mark.parametrize(
-    ("seconds", "whole"), [(5, True), (29, True), (30, False), (3600, False), (-30, True), (-90, False)]
+    ("seconds", "complete"), [(5, True), (29, True), (30, False), (3600, False), (-30, True), (-90, False)]
 )
-def test_of_another_boot_only_what_was_sealed_is_whole(seconds: float, whole: bool) -> None:
+def test_of_another_boot_only_what_was_sealed_is_whole(seconds: float, complete: bool) -> None:
     other = Validity("another", 1e6, lasts=15.0, grace=15.0)
-    assert not other.is_whole(AT, after(1))
+    assert not other.is_complete(AT, after(1))
     sealed = Validity("another", 1e6, lasts=15.0, grace=15.0, closed=True)
-    assert sealed.is_whole(AT, after(0, seconds)) is whole
+    assert sealed.is_complete(AT, after(0, seconds)) is complete
 
 
 def test_a_monotonic_clock_that_is_behind_is_another() -> None:
-    assert not MADE.is_whole(AT, Moment(AT + timedelta(seconds=5), 5.0))
+    assert not MADE.is_complete(AT, Moment(AT + timedelta(seconds=5), 5.0))
     assert not MADE.comparable(Moment(AT, 99.0))

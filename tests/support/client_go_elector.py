@@ -20,7 +20,7 @@ FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", 
 
 
 class Original(Switched):
-    """Has the face of a Voter."""
+    """Has the face of a Candidate."""
 
     def __init__(self, name: str, server: Server, *, clock: OddClock, dice: random.Random) -> None:
         self.name = name

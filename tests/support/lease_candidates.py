@@ -147,7 +147,7 @@ class Switched:
             task.cancel()
 
 
-class Voter(Switched):
+class Candidate(Switched):
     """A candidate, what it was told, and its power switch."""
 
     def __init__(
@@ -174,7 +174,7 @@ class Voter(Switched):
     def leads(self) -> bool:
         return self.leader.owns(ANY)
 
-    def start(self) -> "Voter":
+    def start(self) -> "Candidate":
         self._running = asyncio.create_task(self.leader.run())
         return self
 

@@ -66,10 +66,12 @@ class Server:
         return made
 
     @property
-    def rosters(self) -> dict[str, set[str]]:
+    def member_sets(self) -> dict[str, set[str]]:
         """What members have published, by their Leases."""
         notes = {name: each["metadata"].get("annotations", {}) for name, each in self.held.items()}
-        return {name: set(found[members.ROSTER].split()) for name, found in notes.items() if members.ROSTER in found}
+        return {
+            name: set(found[members.MEMBER_SET].split()) for name, found in notes.items() if members.MEMBER_SET in found
+        }
 
 
 class Network:
@@ -127,7 +129,7 @@ class Network:
         task.add_done_callback(self.late.discard)
 
 
-class Sharer(Switched):
+class ShardMember(Switched):
     """A member and its power switch: each start is a new process, with a Lease of its own."""
 
     def __init__(
@@ -154,7 +156,7 @@ class Sharer(Switched):
     def owned(self) -> set[Key]:
         return {key for key in KEYS if self.running and self.shards.owns(key)}
 
-    def start(self) -> "Sharer":
+    def start(self) -> "ShardMember":
         api: Any = self.network
         self.lives += 1
         self.members = members.Members(api, self._told, identity=f"{self.name}-{self.lives}")
@@ -176,9 +178,9 @@ class Sharer(Switched):
         self.changes += 1
 
 
-def claimed_twice(sharers: Iterable[Sharer]) -> list[Key]:
+def claimed_twice(shard_members: Iterable[ShardMember]) -> list[Key]:
     """The keys that more than one acts on at this moment."""
-    counts = Counter(key for sharer in sharers for key in sharer.owned)
+    counts = Counter(key for shard_member in shard_members for key in shard_member.owned)
     return [key for key, count in counts.items() if count > 1]
 
 

@@ -74,13 +74,13 @@ def serve(pipe: Connection) -> None:
 
 
 @contextlib.asynccontextmanager
-async def in_a_file() -> AsyncIterator[persistent.Shelf]:
+async def in_a_file() -> AsyncIterator[persistent.Backend]:
     with tempfile.TemporaryDirectory() as folder:
         yield sqlite.Sqlite(Path(folder) / "history.db", SystemClock())
 
 
 @contextlib.asynccontextmanager
-async def in_the_cluster() -> AsyncIterator[persistent.Shelf]:
+async def in_the_cluster() -> AsyncIterator[persistent.Backend]:
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     process = spawning.Process(target=serve, args=(theirs,))
@@ -95,7 +95,7 @@ async def in_the_cluster() -> AsyncIterator[persistent.Shelf]:
         await asyncio.to_thread(process.join)
 
 
-async def timed(keys: list[Key], store: persistent.Lasting) -> Cost:
+async def timed(keys: list[Key], store: persistent.PersistentStore) -> Cost:
     """Until the last of these is saved."""
     longest = 0.0
 
@@ -115,11 +115,11 @@ async def timed(keys: list[Key], store: persistent.Lasting) -> Cost:
     return cost
 
 
-async def measure(name: str, shelf: persistent.Shelf, count: int) -> None:
+async def measure(name: str, backend: persistent.Backend, count: int) -> None:
     keys = [Key(f"team-{number % 50}", f"web-{number}") for number in range(count)]
-    store = persistent.Lasting(shelf, SystemClock(), Telemetry(), NEVER)
+    store = persistent.PersistentStore(backend, SystemClock(), Telemetry(), NEVER)
     running = asyncio.create_task(store.run())
-    await store.recall(keys[0])
+    await store.get_loaded(keys[0])
     costs = []
     for tick in range(TICKS + 1):
         for number, key in enumerate(keys):
@@ -128,17 +128,17 @@ async def measure(name: str, shelf: persistent.Shelf, count: int) -> None:
     store.put(keys[0], msgspec.structs.replace(store.get(keys[0]), left=1))
     rescale = await timed(keys[:1], store)
     began = time.perf_counter()
-    await shelf.load()
+    await backend.load()
     load = time.perf_counter() - began
     tick_cost = min(costs[1:])
-    size = await shelf.size()
+    size = await backend.size()
     print(
         f"store {name}, {count:,} HPAs: {size / count:,.0f} bytes an HPA ({size / 1e6:.1f} MB); "
         f"a tick {_ms(tick_cost)}; a rescale {_ms(rescale)}; read in {load * 1e3:.0f} ms"
     )
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await shelf.close()
+    await backend.close()
 
 
 def _ms(cost: Cost) -> str:
@@ -149,8 +149,8 @@ async def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     for count in SIZES:
         for name, opened in (("sqlite", in_a_file), ("configmaps", in_the_cluster)):
-            async with opened() as shelf:
-                await measure(name, shelf, count)
+            async with opened() as backend:
+                await measure(name, backend, count)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from hpad.manifests import documents, hpas
 from hpad.manifests.keda import output, scaledobject
 from hpad.manifests.keda.found import Wrong
 from hpad.recording import replay
-from hpad.recording.format import SnapshotError
+from hpad.recording.format import RecordingError
 from hpad.sources import plugins
 from hpad.store import record
 
@@ -165,7 +165,7 @@ def scenario(data: bytes) -> None:
         return
     if not isinstance(value, dict):
         return
-    with contextlib.suppress(SnapshotError):
+    with contextlib.suppress(RecordingError):
         json.dumps(replay.replay(value))
 
 
@@ -174,7 +174,7 @@ def recording(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         file.write(data)
         file.flush()
-        with contextlib.suppress(replay.ReplayError):
+        with contextlib.suppress(RecordingError):
             for _, value in replay.read(file.name):
                 assert isinstance(value, dict)
 

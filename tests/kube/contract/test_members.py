@@ -29,7 +29,7 @@ async def test_members_find_each_other_and_read_rosters(api: Any) -> None:
     assert first.strangers
     await second.publish([second.name])
     [seen] = await first.look()
-    assert (seen.roster, seen.certain) == (frozenset({second.name}), True)
+    assert (seen.member_set, seen.certain) == (frozenset({second.name}), True)
     first.arrive()
     assert [each.certain for each in await first.look()] == [False]
 
@@ -39,7 +39,7 @@ async def test_the_lease_says_who_and_how_long(api: Any) -> None:
     began = await first.publish([first.name, "another"])
     made = await api.ask("GET", f"{LEASES}/{first.name}")
     assert made["metadata"]["labels"] == {members.LABEL: "hpad"}
-    assert made["metadata"]["annotations"] == {members.ROSTER: " ".join(sorted(["another", first.name]))}
+    assert made["metadata"]["annotations"] == {members.MEMBER_SET: " ".join(sorted(["another", first.name]))}
     assert (made["spec"]["holderIdentity"], made["spec"]["leaseDurationSeconds"]) == ("first", 15)
     assert made["spec"]["renewTime"].startswith(lease.micro_time(began.wall)[:19])
 
@@ -71,17 +71,17 @@ async def test_a_lease_deleted_by_hand_is_missed_by_its_member_and_respected_by_
     assert len(await second.look()) == 1
     await api.ask("DELETE", f"{LEASES}/{first.name}")
     [missed] = await second.look()
-    assert (missed.name, missed.roster) == (first.name, None)
+    assert (missed.name, missed.member_set) == (first.name, None)
     await first.publish([first.name, second.name])
     [found] = await second.look()
-    assert found.roster == {first.name, second.name}
+    assert found.member_set == {first.name, second.name}
 
 
 async def test_a_member_known_from_rosters_alone_is_hearsay(api: Any) -> None:
     first, second = two(api)
     await second.publish([second.name, first.name, "hpad-unknown"])
     seen = await first.look()
-    assert [(each.name, each.hearsay, each.roster is None) for each in seen if each.hearsay] == [
+    assert [(each.name, each.hearsay, each.member_set is None) for each in seen if each.hearsay] == [
         ("hpad-unknown", True, True)
     ]
 
