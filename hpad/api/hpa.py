@@ -7,6 +7,7 @@ the business of `validation`, filling it in that of `defaults`. On the way out a
 The target of an HPA, seen through its scale subresource.
 """
 
+import functools
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 
 from hpad.api.metadata import ObjectMeta
 from hpad.api.quantity import Quantity
-from hpad.api.selector import LabelSelector
+from hpad.api.selector import LabelSelector, Selector, SelectorError, parse
 
 API_VERSION = "autoscaling/v2"
 KIND = "HorizontalPodAutoscaler"
@@ -223,9 +224,21 @@ class ScaleSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     replicas: int = 0
 
 
-class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """`selector` is the text of a label selector; "" where the target has none."""
+
     replicas: int = msgspec.field(default_factory=int)
     selector: str = ""
+
+    @functools.cached_property
+    def parsed_selector(self) -> Selector | SelectorError | None:
+        """The selector, parsed at the first use; the error where it is invalid, None where there is none."""
+        if not self.selector:
+            return None
+        try:
+            return parse(self.selector)
+        except SelectorError as error:
+            return error
 
 
 class Scale(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -236,6 +249,12 @@ class Scale(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     spec: ScaleSpec = msgspec.field(default_factory=ScaleSpec)
     status: ScaleStatus = msgspec.field(default_factory=ScaleStatus)
+
+    @property
+    def pod_selector(self) -> Selector | None:
+        """The selector of the target's pods; None where it is missing or invalid."""
+        parsed = self.status.parsed_selector
+        return None if isinstance(parsed, SelectorError) else parsed
 
     def with_replicas(self, replicas: int) -> "Scale":
         return msgspec.structs.replace(self, spec=ScaleSpec(replicas))

@@ -24,7 +24,6 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from hpad.api import selector
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
@@ -203,7 +202,7 @@ class Overlap:
 
     def claim(self, key: Key, scale: Scale | None) -> None:
         """The HPA has got as far as its metrics, for the pods of this scale."""
-        picked = selected(scale)
+        picked = None if scale is None else scale.pod_selector
         if picked is not None:
             self._claims.claim(key, picked)
 
@@ -259,16 +258,6 @@ class Overlap:
         unread.pop(key, None)
         if not unread:
             self._unread.pop(key.namespace, None)
-
-
-def selected(scale: Scale | None) -> selector.Selector | None:
-    """The selector of the target's pods, None where there is none that can be read."""
-    if scale is None or not scale.status.selector:
-        return None
-    try:
-        return selector.parse(scale.status.selector)
-    except selector.SelectorError:
-        return None
 
 
 def _kind(ref: CrossVersionObjectReference) -> tuple[str, str]:

@@ -14,11 +14,11 @@ from hpad.api.sample import AdapterError, Asker, Query, Sample
 from hpad.clock import Clock, Moment
 from hpad.controller import cluster, recovery, report, schedule
 from hpad.controller.cluster import Metrics, World
-from hpad.controller.overlap import Claims, Overlap, selected
+from hpad.controller.overlap import Claims, Overlap
 from hpad.controller.workers import Slot
 from hpad.election import owner as ownership
 from hpad.engine import conditions, decide, examine, fallback_policy, settle
-from hpad.engine.view import DRY_RUN, Tunables, View, Withheld
+from hpad.engine.view import DRY_RUN, NO_MATCH, READ_FAILED, STALE, ScaleError, Tunables, View, Withheld
 from hpad.kube import errors
 from hpad.recording import reconciled
 from hpad.store.memory import NOTHING, Begun, Last, Memory, Store, Validity
@@ -82,15 +82,16 @@ class _Turn(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What the metric sources were asked, for whom, and what they answered after so many seconds."""
+    """The verdict of the first stage, the queries it led to, and the answers after `seconds`."""
 
+    verdict: examine.Verdict
     asker: Asker
     queries: Queries
     answers: Answers
     seconds: float
 
 
-_Done = tuple[_Turn, _Asked, decide.Decision, settle.Outcome | None]
+_Done = tuple[_Turn, _Asked, decide.Decision, settle.Outcome | None, settle.Settlement]
 
 
 class Reconciler:
@@ -157,9 +158,8 @@ class Reconciler:
         permit = ownership.Permit(self._owner, listed, current)
         turn = await self._look(listed, slot, timing, permit, timing.moment)
         asked = await self._ask(turn.view, self._examine(turn.view), slot)
-        turn, asked, decision, outcome = await self._decide(turn, asked, slot)
+        turn, asked, decision, outcome, settlement = await self._decide(turn, asked, slot)
         view = turn.view
-        settlement = settle.settle(view, decision, outcome)
         if self._journal is not None:
             done = reconciled.Reconciled(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
             self._journal.note(done)
@@ -209,8 +209,7 @@ class Reconciler:
             tunables=self._options.tunables,
             history=held.history,
             scale=scale,
-            scale_error=None if failure is None else failure.message,
-            stale=failure is not None and failure.stale,
+            scale_error=None if failure is None else _scale_error(failure),
             pods=pods,
             competing_hpas=self.overlap.others(key, scale, pods),
             set_by_other=self._set_by_other(hpa, loaded, scale),
@@ -248,27 +247,27 @@ class Reconciler:
 
     def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:
         """The target's pods; none where it has no selector that can be read (the engine says what is wrong with it)."""
-        picked = selected(scale)
+        picked = None if scale is None else scale.pod_selector
         return [] if picked is None else self._world.pods.select(namespace, picked)
 
-    def _examine(self, view: View) -> Queries:
-        """What to ask the metric sources, if anything; an HPA that gets so far stakes its claim to the pods."""
+    def _examine(self, view: View) -> examine.Verdict:
+        """The verdict of the first stage; an HPA that gets as far as its metrics registers its selector."""
         verdict = examine.examine(view)
         if isinstance(verdict, examine.Proceed) or _contested(verdict):
             self.overlap.claim(view.hpa.metadata.key, view.scale)
-        return verdict.queries if isinstance(verdict, examine.Proceed) else ()
+        return verdict
 
-    async def _ask(self, view: View, queries: Queries, slot: Slot) -> _Asked:
+    async def _ask(self, view: View, verdict: examine.Verdict, slot: Slot) -> _Asked:
         """The answers to the HPA's metrics."""
-        asker = Asker.of(view.hpa)
+        asker, queries = Asker.of(view.hpa), verdict.queries
         if not queries:
-            return _Asked(asker, (), (), 0.0)
+            return _Asked(verdict, asker, (), (), 0.0)
         began = self._clock.monotonic()
         async with slot.lent():
             answers = await self._metrics.gather(
                 view.hpa.metadata.key, queries, deadline=self._options.patience, asker=asker
             )
-        return _Asked(asker, queries, answers, self._clock.monotonic() - began)
+        return _Asked(verdict, asker, queries, answers, self._clock.monotonic() - began)
 
     async def _decide(self, turn: _Turn, asked: _Asked, slot: Slot) -> _Done:
         """Decide and write; again, by the spec as it is then, while an edit comes before the write.
@@ -278,16 +277,16 @@ class Reconciler:
         key = turn.view.hpa.metadata.key
         while True:
             turn = turn.at(turn.timing.answered(self._clock))
-            decision = decide.decide(turn.view, asked.answers)
+            decision = decide.decide(turn.view, asked.verdict, asked.answers)
             try:
-                outcome = await self._act(turn, decision)
+                outcome, settlement = await self._act(turn, decision)
             except ownership.Edited:
                 self._give_up(turn, decision)
                 turn = await self._look_again(turn, slot)
                 asked = self._fitting(asked, turn.view)
             else:
                 self._outdated.pop(key, None)
-                return turn, asked, decision, outcome
+                return turn, asked, decision, outcome, settlement
 
     async def _look_again(self, turn: _Turn, slot: Slot) -> _Turn:
         """The turn on the HPA as it is now; raises Edited where that is gone, or another of its name."""
@@ -303,25 +302,30 @@ class Reconciler:
         Some sources answer by the HPA's labels and target. After an edit of these they are asked again in another turn;
         where that has happened `_OUTDATED` times in succession, what they answered before has to do.
         """
-        key, queries, asker = view.hpa.metadata.key, self._examine(view), Asker.of(view.hpa)
+        key, verdict, asker = view.hpa.metadata.key, self._examine(view), Asker.of(view.hpa)
+        queries = verdict.queries
         if not queries:  # the new spec needs no metrics
-            return _Asked(asker, (), (), 0.0)
+            return _Asked(verdict, asker, (), (), 0.0)
         number = self._outdated.get(key, 0)
         if queries == asked.queries and (asker == asked.asker or number >= _OUTDATED):
-            return asked
+            return asked._replace(verdict=verdict)
         self._outdated[key] = number + 1
         raise ownership.Edited(str(key))
 
-    async def _act(self, turn: _Turn, decision: decide.Decision) -> settle.Outcome | None:
+    async def _act(self, turn: _Turn, decision: decide.Decision) -> tuple[settle.Outcome | None, settle.Settlement]:
+        """Writes the scale where the decision says so. The settlement of a write that succeeds is made before it."""
         view = turn.view
         turn.permit.require()  # the metrics may have taken seconds
         if decision.scale_to is None or view.scale is None:
-            return None
+            return None, settle.settle(view, decision, None)
         withheld = self._withheld(view)
         if withheld is not None:
-            return settle.Outcome(attempts=(), withheld=withheld)
-        await self._begin(turn, decision, decision.scale_to)
-        return await cluster.act(self._world, self._clock, turn.permit, view.scale, decision.scale_to)
+            outcome = settle.Outcome(attempts=(), withheld=withheld)
+            return outcome, settle.settle(view, decision, outcome)
+        settlement = settle.settle(view, decision, settle.Outcome((decision.scale_to,)))
+        await self._begin(turn, decision, decision.scale_to, settlement)
+        outcome = await cluster.act(self._world, self._clock, turn.permit, view.scale, decision.scale_to)
+        return outcome, settlement if outcome.written else settle.settle(view, decision, outcome)
 
     def _withheld(self, view: View) -> Withheld | None:
         """Why nothing may be written to the target now."""
@@ -329,10 +333,9 @@ class Reconciler:
             return DRY_RUN
         return report.yields_to(view.competitors) if self._options.yields else None
 
-    async def _begin(self, turn: _Turn, decision: decide.Decision, to: int) -> None:
+    async def _begin(self, turn: _Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
         """Have the rescale remembered before it is written (`store.lasting` says why)."""
         view = turn.view
-        done = settle.settle(view, decision, settle.Outcome((to,)))
         begun = Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status)
         self._remember(turn, decision, begun)
         await self._store.secure(view.hpa.metadata.key)
@@ -466,6 +469,12 @@ def _target(hpa: HorizontalPodAutoscaler) -> str:
     ref = hpa.spec.scale_target_ref
     group = ref.api_version.rpartition("/")[0]
     return f"{group}/{ref.kind}/{ref.name}"
+
+
+def _scale_error(error: errors.ApiError) -> ScaleError:
+    if error.stale:
+        return ScaleError(error.message, STALE)
+    return ScaleError(error.message, NO_MATCH if error.reason == "NoMatch" else READ_FAILED)
 
 
 def _contested(verdict: examine.Verdict) -> bool:

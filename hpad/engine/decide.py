@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.sample import AdapterError, Query, Sample
+from hpad.api.sample import AdapterError, Sample
 from hpad.engine import explain
-from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict, examine
+from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.fallback import apply_fallback
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import Recommendation, recommend
@@ -101,27 +101,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return f"keep {self.current}: {why}" if self.scale_to is None else f"{moved}: {why}"
 
 
-def decide(view: View, answers: Sequence[Sample | AdapterError]) -> Decision:
-    """Decide from what was seen and what the metric sources answered.
+def decide(view: View, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> Decision:
+    """Returns the replica count the target should have, and why.
 
-    `answers[i]` belongs to `spec.metrics[i]`; they are `()` where `examine` says that nothing is to be measured.
-    Raises ValueError where the answers don't fit the metrics.
+    `verdict` is that of `examine(view)`, and `answers[i]` the answer to `verdict.queries[i]`. Raises ValueError where
+    their numbers differ.
     """
-    verdict, name, current = examine(view), view.hpa.metadata.name, view.replicas
+    name, current = view.hpa.metadata.name, view.replicas
     if isinstance(verdict, Halt):
         return Decision(name=name, verdict=verdict, current=current, desired=current)
     if isinstance(verdict, Clamp):
-        wanted = verdict.replicas
+        count = verdict.replicas
         return Decision(
-            name=name, verdict=verdict, current=current, desired=wanted, scale_to=wanted, reason=verdict.reason
+            name=name, verdict=verdict, current=current, desired=count, scale_to=count, reason=verdict.reason
         )
     return _measured(view, verdict, answers)
-
-
-def queries(view: View) -> tuple[Query | AdapterError, ...]:
-    """What to ask before deciding: nothing where `examine` says so."""
-    verdict = examine(view)
-    return verdict.queries if isinstance(verdict, Proceed) else ()
 
 
 def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterError]) -> Decision:

@@ -1,36 +1,43 @@
-"""Is there anything to measure?"""
+"""First stage: decides whether metrics are needed for an HPA at all.
 
-from typing import Final
+The order of the checks is that of Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
+"""
+
+from typing import ClassVar, Final
 
 import msgspec
 
-from hpad.api import selector
 from hpad.api.sample import AdapterError, Query
 from hpad.api.selector import Selector, SelectorError
 from hpad.engine.spec import CompiledMetric, CompiledSpec
-from hpad.engine.view import View
+from hpad.engine.view import NO_MATCH, STALE, ScaleError, View
 
 UNREACHABLE: Final = "unreachable"
 STALE_CACHE: Final = "StaleCache"
 DISABLED: Final = "disabled"
 UNOBSERVABLE: Final = "unobservable"
 ZERO_DISABLED: Final = "ScaleToZeroDisabled"
-"""A reason of its own for what only the feature gate HPAScaleToZero can change."""
+"""The reason for what only the feature gate HPAScaleToZero can change."""
+
+Queries = tuple[Query | AdapterError, ...]
 
 
 class Halt(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing can or may be measured; the target stays as it is.
+    """Nothing can or may be measured; the target keeps its count.
 
-    `kind` is unreachable (its scale can't be read, or what is known is too old), disabled (it was set to zero) or
-    unobservable (its pods can't be told). `reason` and `message` are those of the condition, `event` the reason of the
-    event and `text` its message.
+    `kind` is UNREACHABLE (the scale is unknown or out of date), DISABLED (the target was set to zero) or UNOBSERVABLE
+    (the pods of the target are unknown). `reason` and `message` belong to the condition, `event` and `text` are the
+    reason and the message of the event. `error` is the error of the reconcile, for UNREACHABLE only.
     """
+
+    queries: ClassVar[Queries] = ()
 
     kind: str
     reason: str
     message: str
     event: str = ""
     text: str = ""
+    error: str = ""
     spec_error: bool = False
 
     def __str__(self) -> str:
@@ -40,7 +47,9 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clamp(msgspec.Struct, frozen=True):
-    """The replica count lies outside min and max: it is set to the nearer one, whatever the metrics say."""
+    """The replica count lies outside min and max: it is set to the nearer limit without asking for metrics."""
+
+    queries: ClassVar[Queries] = ()
 
     replicas: int
     reason: str
@@ -50,14 +59,14 @@ class Clamp(msgspec.Struct, frozen=True):
 
 
 class Proceed(msgspec.Struct, frozen=True):
-    """The metrics decide."""
+    """The metrics decide. `pods` selects the pods of the target."""
 
     metrics: tuple[CompiledMetric, ...]
     pods: Selector
 
     @property
-    def queries(self) -> tuple[Query | AdapterError, ...]:
-        """What to ask, one entry per metric of the spec and in its order; an error where there is nothing to ask."""
+    def queries(self) -> Queries:
+        """One query per metric of the spec, in its order; an error for a metric that cannot be queried."""
         return tuple(
             msgspec.structs.replace(metric.query, pods=self.pods if metric.of_pods else None)
             if metric.error is None
@@ -73,51 +82,58 @@ Verdict = Proceed | Clamp | Halt
 
 
 def examine(view: View) -> Verdict:
-    """Decide whether metrics are needed at all; the order of the checks is that of the HPA controller."""
+    """Returns whether the metrics decide, the limits do, or nothing can be decided. Never raises."""
     spec, scale = view.spec, view.scale
     if spec.version_error is not None:
-        return _unreachable(spec.version_error, spec_error=True)
+        error = f"invalid API version in scale target reference: {spec.version_error}"
+        return _unreachable(spec.version_error, error, spec_error=True)
     if scale is None or view.scale_error is not None:
-        text = view.scale_error or "the target's scale is unknown"
-        return _stale(text) if view.stale else _unreachable(text, spec_error=False)
+        return _without_scale(spec, view.scale_error or ScaleError("the target's scale is unknown"))
     current = scale.spec.replicas
     if current == 0:
         if not (view.scaled_to_zero and (spec.min_replicas != 0 or spec.has_object_or_external)):
-            return _DISABLED_FOR_GOOD if view.scale_to_zero_disabled else _DISABLED
+            return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _DISABLED
     elif current > spec.max_replicas:
         return Clamp(spec.max_replicas, "Current number of replicas above Spec.MaxReplicas")
     elif current < spec.min_replicas:
         return Clamp(spec.min_replicas, "Current number of replicas below Spec.MinReplicas")
-    return _observe(view, spec, scale.status.selector)
+    return _select(view, spec, scale.status.selector, scale.status.parsed_selector)
 
 
-def _observe(view: View, spec: CompiledSpec, text: str) -> Proceed | Halt:
-    """Tell the target's pods, or why they can't be told."""
-    if not text:
+def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | SelectorError | None) -> Proceed | Halt:
+    """Requires a valid selector whose pods no other HPA scales.
+
+    Source: Kubernetes 1.36, horizontal.go: validateAndParseSelector.
+    """
+    if pods is None:
         return _NO_SELECTOR
-    try:
-        pods = selector.parse(text)
-    except SelectorError as error:
-        text = f"couldn't convert selector into a corresponding internal selector object: {error}"
-        return _unobservable("InvalidSelector", text)
+    if isinstance(pods, SelectorError):
+        message = f"couldn't convert selector into a corresponding internal selector object: {pods}"
+        return _unobservable("InvalidSelector", message)
     if view.competing_hpas:
         namespace, name = spec.key
-        names = " ".join(sorted(f"{namespace}/{rival}" for rival in {name, *view.competing_hpas}))
+        names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.competing_hpas}))
         message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
         return _unobservable("AmbiguousSelector", message)
     return Proceed(spec.metrics, pods)
 
 
-def _unreachable(text: str, *, spec_error: bool) -> Halt:
+def _without_scale(spec: CompiledSpec, failure: ScaleError) -> Halt:
+    text = failure.message
+    if failure.reason == STALE:  # an own reason: the target is healthy, and alerts must tell the two apart
+        message = f"the HPA controller does not decide on what may be out of date: {text}"
+        return Halt(kind=UNREACHABLE, reason=STALE_CACHE, message=message, event=STALE_CACHE, text=text, error=text)
+    if failure.reason == NO_MATCH:
+        return _unreachable(text, f"unable to determine resource for scale target reference: {text}")
+    return _unreachable(text, f"failed to query scale subresource for {spec.reference}: {text}")
+
+
+def _unreachable(text: str, error: str, *, spec_error: bool = False) -> Halt:
     message = f"the HPA controller was unable to get the target's current scale: {text}"
-    event = "FailedGetScale"
-    return Halt(kind=UNREACHABLE, reason=event, message=message, event=event, text=text, spec_error=spec_error)
-
-
-def _stale(text: str) -> Halt:
-    """A reason of its own: nothing is wrong with the target, and alerts are to tell the two apart."""
-    message = f"the HPA controller does not decide on what may be out of date: {text}"
-    return Halt(kind=UNREACHABLE, reason=STALE_CACHE, message=message, event=STALE_CACHE, text=text)
+    reason = "FailedGetScale"
+    return Halt(
+        kind=UNREACHABLE, reason=reason, message=message, event=reason, text=text, error=error, spec_error=spec_error
+    )
 
 
 def _unobservable(reason: str, text: str) -> Halt:
@@ -129,7 +145,7 @@ _DISABLED: Final = Halt(
     reason="ScalingDisabled",
     message="scaling is disabled since the replica count of the target is zero",
 )
-_DISABLED_FOR_GOOD: Final = Halt(
+_DISABLED_BY_GATE: Final = Halt(
     kind=DISABLED,
     reason=ZERO_DISABLED,
     message=(

@@ -26,7 +26,7 @@ from hpad.engine.conditions import (
     without_condition,
 )
 from hpad.engine.decide import Decision
-from hpad.engine.examine import DISABLED, STALE_CACHE, UNREACHABLE, Halt
+from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
 from hpad.engine.history import History
 from hpad.engine.propose import Proposal
 from hpad.engine.status import reading, remembered, same
@@ -139,17 +139,10 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
 def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
     draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
     draft.warn(verdict.event, verdict.text)
-    if verdict.spec_error:
-        error = f"invalid API version in scale target reference: {verdict.text}"
-    elif verdict.reason == STALE_CACHE:
-        error = verdict.text
-    elif verdict.text.startswith("no matches for kind"):
-        error = f"unable to determine resource for scale target reference: {verdict.text}"
-    else:
-        error = f"failed to query scale subresource for {view.spec.reference}: {verdict.text}"
     _mark_competing(view, draft)
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
-    return _close(view, draft, decision, status, view.history, error, NONE, SPEC if verdict.spec_error else INTERNAL)
+    label = SPEC if verdict.spec_error else INTERNAL
+    return _close(view, draft, decision, status, view.history, verdict.error, NONE, label)
 
 
 def _halted(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:

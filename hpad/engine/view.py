@@ -118,16 +118,31 @@ def yielded(to: Competitor) -> Withheld:
     return Withheld("CompetingHPA", f"{to}, and is left to it", able=False)
 
 
+READ_FAILED: Final = "ReadFailed"
+NO_MATCH: Final = "NoMatch"
+STALE: Final = "Stale"
+
+
+class ScaleError(msgspec.Struct, frozen=True):
+    """Why the scale of the target is unknown.
+
+    `reason` is READ_FAILED, NO_MATCH (the API server has no resource of the target's kind) or STALE (the scale was not
+    read, because a cache of the cluster is out of date).
+    """
+
+    message: str
+    reason: str = READ_FAILED
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a decision about one HPA depends on. `now` is the only time the engine knows.
 
-    Either `scale` is set, or `scale_error` says why it could not be read. With `stale` it was not read, because the
-    caches of the cluster are out of date, and `scale_error` names the stale cache. `pods` match the scale's selector,
-    in the order of the list. `competing_hpas` are the names of the other HPAs in the namespace whose selectors match
-    any of these pods. `fallback_policies` has one entry per metric, or none where the HPA has no policy;
-    `fallback_error` says what is wrong with the annotations. `set_by_other`: a client that is no HPA controller has
-    set the target's replicas after this HPA did. `competitors` are other writers of the target or of the HPA's status;
-    they are reported and do not change a decision.
+    Either `scale` or `scale_error` is set. `pods` match the scale's selector, in the order of the list.
+    `competing_hpas` are the names of the other HPAs in the namespace whose selectors match any of these pods.
+    `fallback_policies` has one entry per metric, or none where the HPA has no policy; `fallback_error` says what is
+    wrong with the annotations. `set_by_other`: a client that is no HPA controller has set the target's replicas after
+    this HPA did. `competitors` are other writers of the target or of the HPA's status; they are reported and do not
+    change a decision.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -135,8 +150,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     tunables: Tunables = Tunables()
     history: History = History()
     scale: Scale | None = None
-    scale_error: str | None = None
-    stale: bool = False
+    scale_error: ScaleError | None = None
     pods: Sequence[Pod] = ()
     competing_hpas: tuple[str, ...] = ()
     fallback_policies: tuple[FallbackPolicy, ...] = ()

@@ -37,7 +37,7 @@ from hpad.api.selector import Selector, SelectorError
 from hpad.engine import fallback_policy
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
-from hpad.engine.view import Competitor, Gates, Tunables, Withheld
+from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, Competitor, Gates, ScaleError, Tunables, Withheld
 
 Answer = Sample | AdapterError
 
@@ -47,6 +47,10 @@ class RecordingError(ValueError):
 
     The message names the file and line or the field, and says what is wrong with it.
     """
+
+
+_NO_MATCH_TEXT = "no matches for kind"
+"""How the error for an unknown kind begins (apimachinery, api/meta/errors.go: NoKindMatchError)."""
 
 
 class _Lenient(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -108,6 +112,14 @@ class Step(_Lenient, frozen=True):
     withheld: Withheld | None = None
 
     @property
+    def scale_failure(self) -> ScaleError | None:
+        """Why the scale could not be read; None where it could. A recording holds the text and `stale` alone."""
+        if self.scale_error is None:
+            return None
+        reason = NO_MATCH if self.scale_error.startswith(_NO_MATCH_TEXT) else READ_FAILED
+        return ScaleError(self.scale_error, STALE if self.stale else reason)
+
+    @property
     def agreed(self) -> tuple[FallbackPolicy, ...]:
         """The terms of each metric, none where none were recorded; raises RecordingError."""
         try:
@@ -123,7 +135,7 @@ class Step(_Lenient, frozen=True):
 
     def selected(self) -> tuple[Pod, ...]:
         """The pods that match the scale's selector, in their order; none where it can't be told."""
-        chosen = self._selector()
+        chosen = None if self.scale is None else self.scale.pod_selector
         if chosen is None:
             return ()
         return tuple(pod.from_wire(each) for each in self.pods if chosen.matches(each.metadata.labels or {}))
@@ -144,14 +156,6 @@ class Step(_Lenient, frozen=True):
                 raise RecordingError(f"answers: {len(self.answers)} entries for {len(queries)} metrics")
             return [_answer(reading) for reading in self.answers]
         return [query if isinstance(query, AdapterError) else self._ask(query) for query in queries]
-
-    def _selector(self) -> Selector | None:
-        if self.scale is None or not self.scale.status.selector:
-            return None
-        try:
-            return selector.parse(self.scale.status.selector)
-        except SelectorError:
-            return None
 
     def _ask(self, query: Query) -> Answer:
         try:

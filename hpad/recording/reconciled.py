@@ -9,7 +9,7 @@ from hpad.api.hpa import to_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import settle
-from hpad.engine.view import View
+from hpad.engine.view import STALE, View
 from hpad.recording.encode import encode_scenario, encode_step
 
 _CONFLICT = "conflict"
@@ -46,8 +46,8 @@ def step(done: Reconciled, *, new_spec: bool) -> dict[str, Any]:
         answers=done.answers,
         spec=view.hpa.spec if new_spec else None,
         scale=view.scale,
-        scale_error=view.scale_error,
-        stale=view.stale,
+        scale_error=None if view.scale_error is None else view.scale_error.message,
+        stale=view.scale_error is not None and view.scale_error.reason == STALE,
         scale_update_errors=_update_errors(done.outcome),
         rivals=view.competing_hpas,
         terms=view.fallback_policies,

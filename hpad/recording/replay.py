@@ -15,7 +15,8 @@ import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, to_builtins
 from hpad.api.sample import AdapterError, Sample
-from hpad.engine.decide import Decision, decide, queries
+from hpad.engine.decide import Decision, decide
+from hpad.engine.examine import examine
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.view import View
@@ -64,8 +65,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             tunables=tunables,
             history=history,
             scale=step.scale,
-            scale_error=step.scale_error,
-            stale=step.stale,
+            scale_error=step.scale_failure,
             pods=step.selected(),
             competing_hpas=step.rivalling(others),
             fallback_policies=step.agreed,
@@ -139,8 +139,9 @@ def agrees(ours: Any, expected: Any) -> bool:
 
 def _reconcile(view: View, step: Step, where: str) -> Replayed:
     try:
-        answers = tuple(step.answer(queries(view)))
-        decision = decide(view, answers)
+        verdict = examine(view)
+        answers = tuple(step.answer(verdict.queries))
+        decision = decide(view, verdict, answers)
         outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
         settlement = settle(view, decision, outcome)
     except RecordingError as error:

@@ -57,7 +57,7 @@ def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
 
 def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
     """A target that hpad took to zero once counts as taken by it whatever other clients set since."""
-    patch.setattr(View, "stale_zero", False)
+    patch.setattr(View, "scaled_to_zero_is_outdated", False)
 
 
 def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:

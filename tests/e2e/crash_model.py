@@ -77,7 +77,7 @@ def view_of(planned: Planned, step: Step, history: History, status: HorizontalPo
         tunables=planned.scenario.tunables,
         history=history,
         scale=step.scale if step.scale_error is None else None,
-        scale_error=step.scale_error,
+        scale_error=step.scale_failure,
         pods=step.selected(),
         competing_hpas=step.rivalling(planned.scenario.others),
     )
@@ -106,7 +106,8 @@ def play(planned: Planned, step: Step, held: Memory, gap: timedelta, valid: Vali
         if said is None or due is None or said < due:
             status = held.begun.status
     view = view_of(planned, step, _unknown(survived(held, view, gap), held, view), status)
-    decision = decide.decide(view, step.answer(decide.queries(view)))
+    verdict = examine.examine(view)
+    decision = decide.decide(view, verdict, step.answer(verdict.queries))
     outcome = None
     begun = None
     if decision.scale_to is not None:
@@ -418,7 +419,8 @@ def too_early(plan: list[Planned], writes: dict[int, int]) -> list[Early]:
         history, status = lived.get(planned.which, (History(), planned.hpa.status))
         step = targets.found(planned)
         view = view_of(planned, step, history, status)
-        decision = decide.decide(view, step.answer(decide.queries(view)))
+        verdict = examine.examine(view)
+        decision = decide.decide(view, verdict, step.answer(verdict.queries))
         wrote = writes.get(number)
         if wrote is not None and wrote < min(view.replicas, decision.desired):
             found.append(Early(number, planned.which, view.replicas, wrote, decision.desired))

@@ -11,7 +11,7 @@ from hpad.api.metadata import ObjectMeta
 from hpad.api.pod import ContainerRequests
 from hpad.api.quantity import Quantity
 from hpad.api.sample import AdapterError, Query
-from hpad.engine.decide import queries
+from hpad.engine.examine import examine
 from hpad.engine.view import Gates
 
 NO_TIME: Final = timedelta(0)
@@ -25,7 +25,7 @@ def requests(name: str, cpu: int) -> ContainerRequests:
 
 
 def web_queries(web: Workload) -> tuple[Query, ...]:
-    asked = queries(web.view())
+    asked = examine(web.view()).queries
     assert all(isinstance(query, Query) for query in asked)
     return tuple(query for query in asked if isinstance(query, Query))
 

@@ -8,6 +8,7 @@ from support.engine import START, Workload, external, resource, series, used
 
 from hpad.engine.history import PastRecommendation, Rescale
 from hpad.engine.settle import Outcome, settle
+from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, ScaleError
 
 QUEUE = external("queue", averageValue="10")
 
@@ -80,7 +81,7 @@ def test_an_unreadable_scale_leaves_all_but_one_condition_as_it_was() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(30))
     before = web.hpa.status
-    decision = web.reconcile(after=15, scale=None, scale_error='deployments.apps "web" not found')
+    decision = web.reconcile(after=15, scale=None, scale_error=ScaleError('deployments.apps "web" not found'))
     assert str(decision) == 'cannot decide: deployments.apps "web" not found'
     condition = web.condition("AbleToScale")
     assert (condition.status, condition.reason) == ("False", "FailedGetScale")
@@ -96,7 +97,7 @@ def test_what_is_too_old_to_decide_on_is_not_taken_for_a_target_that_is_gone() -
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(30))
     too_old = "nothing has been heard of pods for more than 5m0s: too long to decide"
-    decision = web.reconcile(after=15, scale=None, scale_error=too_old, stale=True)
+    decision = web.reconcile(after=15, scale=None, scale_error=ScaleError(too_old, STALE))
     assert str(decision) == f"cannot decide: {too_old}"
     condition = web.condition("AbleToScale")
     assert (condition.status, condition.reason) == ("False", "StaleCache")
@@ -194,3 +195,19 @@ def test_the_trace_tells_every_stage() -> None:
         "examine", "measure", "propose", "recommend", "restrain", "decide",
     ]  # fmt: skip
     assert str(decision.trace[-1]) == f"decide: {decision}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        (READ_FAILED, "failed to query scale subresource for Deployment/default/web: gone"),
+        (NO_MATCH, "unable to determine resource for scale target reference: gone"),
+        (STALE, "gone"),
+    ],
+)
+def test_the_error_says_why_the_scale_is_unknown(reason: str, error: str) -> None:
+    """Source: horizontal.go: reconcileAutoscaler; the reason decides, not the text."""
+    web = Workload(external("queue", averageValue="10"), replicas=2)
+    web.reconcile(scale=None, scale_error=ScaleError("gone", reason))
+    assert web.settled is not None
+    assert web.settled.error == error

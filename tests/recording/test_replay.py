@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hpad.cli import replay as command
-from hpad.engine.decide import queries
+from hpad.engine.examine import examine
 from hpad.recording import replay
 from hpad.recording.encode import encode_scenario, encode_step
 from hpad.recording.format import RecordingError, decode_scenario
@@ -145,12 +145,12 @@ def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
         encode_step(
             now=seen.view.now,
             pods=seen.view.pods,
-            queries=queries(seen.view),
+            queries=examine(seen.view).queries,
             answers=seen.answers,
             spec=seen.step.spec,
             scale=seen.view.scale,
-            scale_error=seen.view.scale_error,
-            stale=seen.view.stale,
+            scale_error=seen.step.scale_error,
+            stale=seen.step.stale,
             scale_update_errors=seen.step.scale_update_errors,
             rivals=seen.view.competing_hpas,
         )

@@ -64,9 +64,9 @@ def life(
             competitors=competitors if turn % 2 else (),
         )
         verdict = examine.examine(view)
-        queries = verdict.queries if isinstance(verdict, examine.Proceed) else ()
+        queries = verdict.queries
         given = (answer,) if queries else ()
-        decision = decide.decide(view, given)
+        decision = decide.decide(view, verdict, given)
         outcome = None
         if decision.scale_to is not None:
             sent = () if withheld else (decision.scale_to,)

@@ -15,6 +15,7 @@ from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
+from hpad.engine.examine import examine
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.view import Gates, Tunables, View
@@ -145,7 +146,7 @@ class Workload:
         """Let time pass, decide, write (unless the write is `refused`) and settle."""
         self.now += timedelta(seconds=after)
         view = self.view(**fields)
-        decision = decide(view, answers)
+        decision = decide(view, examine(view), answers)
         outcome = None if decision.scale_to is None else Outcome((decision.scale_to,), refused)
         self.settled = settle(view, decision, outcome)
         self.history = self.settled.history

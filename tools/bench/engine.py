@@ -73,8 +73,8 @@ def run() -> float:
     for index in range(DECISIONS):
         now = START + timedelta(hours=1, seconds=15 * index)
         view = View(hpa=hpa, now=now, tunables=tunables, history=history, scale=scale, pods=pods)
-        examine.examine(view)
-        decision = decide.decide(view, (answers[index % len(answers)],))
+        verdict = examine.examine(view)
+        decision = decide.decide(view, verdict, (answers[index % len(answers)],))
         outcome = None if decision.scale_to is None else settle.Outcome((decision.scale_to,))
         settlement = settle.settle(view, decision, outcome)
         history = settlement.history
