@@ -261,13 +261,15 @@ def _series() -> str:
 
 def _reasons_in_code() -> set[str]:
     """Texts in the code of the engine and the election that look like the reason of a condition or event."""
-    found = set()
+    found, classes = set(), set()
     for path in [*(ROOT / "hpad" / "engine").glob("*.py"), *(ROOT / "hpad" / "election").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                classes.add(node.name)
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and re.fullmatch(r"([A-Z][a-z]+){2,}|[A-Z][a-z]+HPA", text):
                 found.add(text)
-    return found
+    return found - classes
 
 
 def _conditions() -> str:
