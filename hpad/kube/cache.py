@@ -1,8 +1,6 @@
-"""Watch caches: what is known of a resource, who is told of changes, and which of two versions of an object wins.
+"""Watch caches: hold the objects of a resource, call back on changes, and decide which of two versions is newer.
 
-The cache of HPAs, in which a spec lives for as long as it stays what it is, whatever becomes of the status.
-
-The pod cache, with an index: the pods of a selector without a look at all the others.
+`HpaCache` also holds what a write of a status needs. `PodCache` finds the pods of a selector by an index.
 """
 
 import asyncio
@@ -19,6 +17,7 @@ from hpad.api.pod import Pod
 from hpad.api.selector import Operator, Requirement, Selector
 from hpad.kube import codec, paths
 from hpad.kube.client import Client
+from hpad.kube.codec import DecodedObject
 from hpad.kube.reflector import Kind, Reflector, later
 from hpad.kube.watch import ReflectorOptions
 
@@ -26,16 +25,15 @@ __all__ = ["Cache", "Callback", "Kind"]
 
 T = TypeVar("T")
 Callback = Callable[[Key, T | None, T | None], None]
-"""Told of each change: key, the value before (None: new), the value after (None: gone). Must not wait."""
+"""Called on each change with the key, the old value (None: added) and the new value (None: deleted). Must not block."""
 
 
 class Cache(Generic[T]):
-    """All objects of one resource, in all namespaces or in those named, kept up to date by `run`.
+    """All objects of one resource, in all namespaces or in the given ones, kept up to date by `run`.
 
-    `params` (a label selector, say) go with every list and watch. An object that cannot be read is left out and
-    reported, and spoils none of the others. `trouble` is the text of the last failure, None once all is well again;
-    `refused` is set while the server has no such resource, or does not let us list it. `bug` is called whenever a
-    callback raises.
+    `params`, such as a label selector, are sent with every list and watch. An unreadable object is left out and
+    logged. `trouble` is the text of the last failure, None once all reflectors work; `refused` is set while the server
+    does not have the resource, or forbids to list it. `bug` is called whenever a callback raises.
     """
 
     def __init__(
@@ -57,78 +55,76 @@ class Cache(Generic[T]):
         self._bug = bug
         self._callbacks: list[Callback[T]] = []
         self._offered: set[Key] = set()
-        self._reflectors = [
-            Reflector(self, kind, client, each, params or {}, reflector_options or ReflectorOptions())
-            for each in namespaces or ("",)
-        ]
+        options = reflector_options or ReflectorOptions()
+        self._reflectors = [Reflector(self, kind, client, each, params or {}, options) for each in namespaces or ("",)]
 
     def get(self, key: Key) -> T | None:
         return self._values.get(key)
 
     def values(self) -> Collection[T]:
-        """A live view of all objects: copy it before waiting for anything."""
+        """A live view of all objects: copy it before awaiting anything."""
         return self._values.values()
 
     def __len__(self) -> int:
         return len(self._values)
 
     def covers(self, namespace: str) -> bool:
-        """Whether the objects of that namespace are all here."""
+        """Whether the cache is synced and watches that namespace."""
         return self.synced.is_set() and bool(self._reflectors_of(namespace))
 
     def subscribe(self, callback: Callback[T]) -> None:
-        """Call back at every change from now on.
+        """Calls back on every change from now on.
 
-        A callback that raises is reported, and stops neither the others nor the cache: one object that somebody
-        stumbles over must not end the watch of all the others.
+        An exception of a callback is logged; the cache and the other callbacks go on.
         """
         self._callbacks.append(callback)
 
     def staleness(self, now: float, namespace: str = "") -> float:
-        """Seconds (of the monotonic clock) since the cache was last heard of: what it knows of one namespace, or (of
-        all, "") its least lively part.
+        """Seconds since the server last sent something about the namespace; `now` is monotonic.
+
+        For all namespaces (""), the seconds of the stalest reflector.
         """
         return max(now - reflector.heard for reflector in self._reflectors_of(namespace) or self._reflectors)
 
-    def offer(self, key: Key, value: T) -> None:
-        """Take in an object that was read or written past the watch, where it is newer than the one held."""
+    def offer(self, decoded: DecodedObject[T]) -> None:
+        """Stores an object that was read or written outside the watch, if it is newer than the stored one."""
         if self.kind.version is not None:
-            self._offered.add(key)
-            self.put(key, value, self.kind.version(value))
+            self._offered.add(decoded.key)
+            self.put(decoded)
 
     async def run(self) -> None:
-        """Keep up, for ever; failures are waited out."""
+        """Keeps the cache up to date until cancelled; retries after failures."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"{self.kind.resource} {reflector.namespace}".strip())
 
     def listing(self, namespace: str) -> None:
-        """A list begins: what was offered until now, it is sure to know."""
+        """A list begins; it includes every object offered before."""
         self._offered.difference_update(self.keys(namespace))
 
-    def put(self, key: Key, value: T, version: str, *, listed: bool = False) -> None:
-        """Take in an object, unless the one held is as new.
+    def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:
+        """Stores an object, unless the stored one is as new.
 
-        A list is believed even where versions went backwards, or where one version has another content: a server whose
-        storage was restored from a backup gives the same versions to other writes.
+        A listed object replaces a stored one of a later version, or of the same version with other content: a server
+        restored from a backup assigns the same versions to other writes.
         """
-        old = self._values.get(key)
+        key, old = decoded.key, self._values.get(decoded.key)
         trusted = listed and key not in self._offered
-        if old is None or not self._as_new(old, value, version, trusted):
-            self._values[key] = value
-            self._tell(key, old, value)
+        if old is None or not self._as_new(old, decoded.value, decoded.version, trusted):
+            self._values[key] = decoded.value
+            self._notify(key, old, decoded)
 
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None:
-        """Let go of an object that was gone at `version`, unless the one held came later."""
+        """Removes an object that was deleted at `version`, unless the stored one is later."""
         old = self._values.get(key)
         trusted = listed and key not in self._offered
         if old is not None and (trusted or not self._later(old, version)):
             del self._values[key]
             self._offered.discard(key)
-            self._tell(key, old, None)
+            self._notify(key, old, None)
 
     def settled(self) -> None:
-        """One reflector has all it needs: the cache is synced when every reflector has."""
+        """A reflector works again, or has read a whole list; the cache is synced once all reflectors are."""
         if all(reflector.synced for reflector in self._reflectors):
             self.synced.set()
             self.refused.clear()
@@ -136,66 +132,99 @@ class Cache(Generic[T]):
             self.trouble = None
 
     def keys(self, namespace: str) -> list[Key]:
-        """The keys held of one namespace, or ("") of all."""
+        """The keys of the stored objects of one namespace, or of all ("")."""
         return [key for key in self._values if not namespace or key.namespace == namespace]
 
     def _reflectors_of(self, namespace: str) -> list[Reflector[T]]:
         return [reflector for reflector in self._reflectors if reflector.namespace in {"", namespace}]
 
-    def _as_new(self, held: T, value: T, version: str, trusted: bool) -> bool:
+    def _as_new(self, stored: T, value: T, version: str, trusted: bool) -> bool:
         if self.kind.version is None:
-            return held == value
-        if self.kind.version(held) == version:
-            return not trusted or held == value
-        return not trusted and self._later(held, version)
+            return stored == value
+        if self.kind.version(stored) == version:
+            return not trusted or stored == value
+        return not trusted and self._later(stored, version)
 
-    def _later(self, held: T, version: str) -> bool:
-        """Whether the value held was written after `version`."""
-        return self.kind.version is not None and later(self.kind.version(held), version)
+    def _later(self, stored: T, version: str) -> bool:
+        """Whether the stored value was written after `version`."""
+        return self.kind.version is not None and later(self.kind.version(stored), version)
 
-    def _tell(self, key: Key, old: T | None, new: T | None) -> None:
+    def _notify(self, key: Key, old: T | None, new: DecodedObject[T] | None) -> None:
         self._index(key, old, new)
         for callback in self._callbacks:
             try:
-                callback(key, old, new)
-            except Exception:  # noqa: BLE001  # a bug of whoever listens
+                callback(key, old, None if new is None else new.value)
+            except Exception:  # noqa: BLE001  # a bug of the subscriber
                 self._report_bug(key)
 
     def _report_bug(self, key: Key) -> None:
         if self._bug is not None:
             self._bug()
-        with contextlib.suppress(Exception):  # standard error may be the thing that fails
+        with contextlib.suppress(Exception):  # logging may be what fails
             self._log.exception("bug: a change was not taken in", object=str(key))
 
-    def _index(self, key: Key, old: T | None, new: T | None) -> None:
-        """Follow a change in what is part of the cache itself. Whatever is raised here ends the cache: it would lie."""
+    def _index(self, key: Key, old: T | None, new: DecodedObject[T] | None) -> None:
+        """Updates what a subclass derives from the objects. An exception ends the cache: the index would be wrong."""
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 class HpaCache(Cache[HorizontalPodAutoscaler]):
-    """All HPAs. Of a version that differs in its status alone the spec is the very object that is held already.
+    """All HPAs, with what a write of a status needs of each (`original`).
 
-    Most versions come of statuses. Were the spec of each kept in the place of the one before, and worked out anew
-    (`model.spec`; together they are half of what an HPA takes), what lives long would be on the move all the time,
-    and leave holes between what lives longer.
+    A version that differs only in its status keeps the stored spec object. Most versions are status writes, and a spec
+    with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
+    `status_written` is called with the key of an HPA and the name of another client that has written its status.
     """
 
-    def put(self, key: Key, value: HorizontalPodAutoscaler, version: str, *, listed: bool = False) -> None:
-        held = self.get(key)
-        if held is not None and _same(held.spec, value.spec):
-            value = msgspec.structs.replace(value, spec=held.spec)
-        super().put(key, value, version, listed=listed)
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[HorizontalPodAutoscaler],
+        *,
+        namespaces: Sequence[str] = (),
+        params: Mapping[str, str] | None = None,
+        reflector_options: ReflectorOptions | None = None,
+        bug: Callable[[], None] | None = None,
+        status_written: Callable[[Key, str], None] | None = None,
+    ) -> None:
+        options = reflector_options
+        super().__init__(client, kind, namespaces=namespaces, params=params, reflector_options=options, bug=bug)
+        self._status_written = status_written
+        self._originals: dict[Key, codec.Original] = {}
+
+    def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
+        stored = self.get(decoded.key)
+        if stored is not None and _same(stored.spec, decoded.value.spec):
+            decoded = decoded._replace(value=msgspec.structs.replace(decoded.value, spec=stored.spec))
+        super().put(decoded, listed=listed)
+
+    def original(self, key: Key) -> codec.Original | None:
+        """What a write of the stored HPA's status needs; None if no such HPA is stored."""
+        return self._originals.get(key)
+
+    def _index(
+        self, key: Key, old: HorizontalPodAutoscaler | None, new: DecodedObject[HorizontalPodAutoscaler] | None
+    ) -> None:
+        before = self._originals.pop(key, None)
+        if new is None or new.original is None:
+            return
+        self._originals[key] = new.original
+        if before is None or old is None or old.metadata.uid != new.value.metadata.uid or self._status_written is None:
+            return
+        for manager, time in new.original.status_writers.items():
+            if time > before.status_writers.get(manager, ""):
+                self._status_written(key, manager)
 
 
 def _same(one: HorizontalPodAutoscalerSpec, other: HorizontalPodAutoscalerSpec) -> bool:
-    """Whether they are written alike, too: equal quantities may not be ("1Ki" and "1024")."""
+    """Whether both are also written alike: equal quantities may differ in text ("1Ki" and "1024")."""
     return one == other and _ENCODER.encode(one) == _ENCODER.encode(other)
 
 
 POD = Kind(paths.PODS, codec.pod)
-_UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # a bucket for each pod would be all cost and no use
+_UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value
 _BY_VALUE = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN})
 K = TypeVar("K")
 _Bucket = dict[str, Pod]
@@ -209,38 +238,38 @@ class Index:
         self._labels: dict[tuple[str, str, str], _Bucket] = {}
 
     def replace(self, old: Pod | None, new: Pod | None) -> None:
-        """Follow one change of one pod."""
+        """Applies one change of one pod."""
         if old is not None:
-            _take_out(self._namespaces, old.namespace, old.name)
+            _remove(self._namespaces, old.namespace, old.name)
             for place in _places(old):
-                _take_out(self._labels, place, old.name)
+                _remove(self._labels, place, old.name)
         if new is not None:
             self._namespaces.setdefault(new.namespace, {})[new.name] = new
             for place in _places(new):
                 self._labels.setdefault(place, {})[new.name] = new
 
     def shared(self, pod: Pod) -> Mapping[str, str]:
-        """The pod's labels, as one of its kind has them already, or made of what others have of them.
+        """The pod's labels, as the same objects that other pods hold: the whole mapping, else single values.
 
-        Replicas of a template are found by the label that the fewest pods carry. What only pods hold goes with them,
-        unlike what a cache of texts would keep of each template there ever was.
+        A pod of the same template is looked up by the label that the fewest pods have. Unlike interned strings, shared
+        labels are freed with the last pod that has them.
         """
         found = {place: bucket for place in _places(pod) if (bucket := self._labels.get(place))}
         if not found:
             return pod.labels
-        mate = _any(min(found.values(), key=len))
-        if mate.labels == pod.labels:
-            return mate.labels
+        twin = _any(min(found.values(), key=len))
+        if twin.labels == pod.labels:
+            return twin.labels
         values = {key: _any(bucket).labels[key] for (_, key, _), bucket in found.items()}
         return {**pod.labels, **values}
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        """The pods of the namespace that match, in the order of their names."""
+        """The pods of the namespace that match, sorted by name."""
         found = [pod for pod in self._candidates(namespace, selector) if selector.matches(pod.labels)]
         return sorted(found, key=lambda pod: pod.name)
 
     def _candidates(self, namespace: str, selector: Selector) -> list[Pod]:
-        """The fewest pods that are sure to hold all those that match."""
+        """The smallest indexed set of pods that includes all matching ones."""
         best: list[_Bucket] = [self._namespaces.get(namespace, {})]
         for term in selector.requirements:
             if term.operator in _BY_VALUE and term.key not in _UNIQUE:
@@ -255,7 +284,7 @@ class Index:
 
 
 class PodCache(Cache[Pod]):
-    """All pods. Those of one template share one label set, for as long as any of them is there."""
+    """All pods; pods of one template share one label mapping."""
 
     def __init__(
         self,
@@ -268,17 +297,17 @@ class PodCache(Cache[Pod]):
         super().__init__(client, POD, namespaces=namespaces, params=params, reflector_options=reflector_options)
         self._labels = Index()
 
-    def put(self, key: Key, value: Pod, version: str, *, listed: bool = False) -> None:
-        held = self.get(key)
-        labels = held.labels if held is not None and held.labels == value.labels else self._labels.shared(value)
-        super().put(key, msgspec.structs.replace(value, labels=labels), version, listed=listed)
+    def put(self, decoded: DecodedObject[Pod], *, listed: bool = False) -> None:
+        stored, pod = self.get(decoded.key), decoded.value
+        labels = stored.labels if stored is not None and stored.labels == pod.labels else self._labels.shared(pod)
+        super().put(decoded._replace(value=msgspec.structs.replace(pod, labels=labels)), listed=listed)
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        """The namespace's pods that match, in the order of their names; no other pod is looked at."""
+        """The namespace's pods that match, sorted by name."""
         return self._labels.select(namespace, selector)
 
-    def _index(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        self._labels.replace(old, new)
+    def _index(self, key: Key, old: Pod | None, new: DecodedObject[Pod] | None) -> None:
+        self._labels.replace(old, None if new is None else new.value)
 
 
 def _places(pod: Pod) -> list[tuple[str, str, str]]:
@@ -289,7 +318,7 @@ def _any(bucket: _Bucket) -> Pod:
     return next(iter(bucket.values()))
 
 
-def _take_out(buckets: dict[K, _Bucket], place: K, name: str) -> None:
+def _remove(buckets: dict[K, _Bucket], place: K, name: str) -> None:
     bucket = buckets.get(place)
     if bucket is not None:
         bucket.pop(name, None)

@@ -89,12 +89,16 @@ class Cluster:
             else None
         )
         self._competitors = Competitors(clock, self._others, alone=alone)
-        self._statuses = statuses = hpa_status.Statuses(client, self._competitors.status_written)
-        kind = Kind(paths.HPAS, statuses.decode, _version, absent=ABSENT)
+        kind = Kind(paths.HPAS, hpa_status.decode, _version, absent=ABSENT)
         self.hpas = HpaCache(
-            client, kind, namespaces=namespaces, params=chosen, reflector_options=reflector_options, bug=bug
+            client,
+            kind,
+            namespaces=namespaces,
+            params=chosen,
+            reflector_options=reflector_options,
+            bug=bug,
+            status_written=self._competitors.status_written,
         )
-        self.hpas.subscribe(statuses.changed)
         self.hpas.subscribe(self.hpa_changed)
         self.pods = PodCache(client, namespaces=namespaces, reflector_options=reflector_options)
         self.targets = {
@@ -205,10 +209,10 @@ class Cluster:
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
     ) -> HorizontalPodAutoscaler:
         """Write the HPA's status alone, in one attempt; raises errors.ApiError."""
-        written = await self._statuses.write(hpa, status)
-        if self.hpas.get(written.metadata.key) is not None:
-            self.hpas.offer(written.metadata.key, written)
-        return written
+        written = await hpa_status.write(self.client, self.hpas, hpa, status)
+        if self.hpas.get(written.key) is not None:  # not deleted meanwhile
+            self.hpas.offer(written)
+        return written.value
 
     def hpa_changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         """Forget what is known of an HPA that is gone, or of its former target; to be told of HPAs from elsewhere."""

@@ -83,16 +83,28 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return Key(self.namespace, self.name)
 
 
+class Original(NamedTuple):
+    """What a write of an HPA's status needs of the object as received.
+
+    `body` is the object without managedFields and without the status fields that hpad writes. `status_writers` maps
+    each other client that writes the status to the time of its last write (see `managed_fields.writers_of_status`).
+    """
+
+    body: bytes
+    status_writers: Mapping[str, str]
+
+
 class DecodedObject(NamedTuple, Generic[T]):
-    """An object as a cache keeps it. `version` is its resourceVersion, which not every noun carries."""
+    """One object of the API server. `version` is its resourceVersion; `original` is set for HPAs to be written."""
 
     key: Key
     version: str
     value: T
+    original: Original | None = None
 
 
 Decode = Callable[[bytes | msgspec.Raw], DecodedObject[T]]
-"""Bytes of one object -> record; raises UndecodableError."""
+"""Decodes the bytes of one object; raises UndecodableError."""
 
 
 class _Resources(msgspec.Struct, frozen=True, gc=False, rename="camel"):

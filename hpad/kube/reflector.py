@@ -22,7 +22,6 @@ from hpad.kube.watch import ReflectorOptions
 from hpad.telemetry.episode import Episodes
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 _REFUSED = frozenset({403, 404})
 _NO_STREAMING = frozenset({400, 405, 422})  # answers of servers that do not support streaming lists, or disable them
 _BATCH = 64  # objects of a page that are decoded before other tasks run: one or two milliseconds
@@ -92,14 +91,14 @@ class Kind(Generic[T]):
     absent: str = ""
 
 
-class ReflectorStore(Protocol[T_contra]):
+class ReflectorStore(Protocol[T]):
     """The cache that a reflector fills."""
 
     trouble: str | None
     refused: asyncio.Event
 
     def listing(self, namespace: str) -> None: ...
-    def put(self, key: Key, value: T_contra, version: str, *, listed: bool = False) -> None: ...
+    def put(self, decoded: codec.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
     def keys(self, namespace: str) -> list[Key]: ...
     def settled(self) -> None: ...
@@ -287,7 +286,7 @@ class Reflector(Generic[T]):
         if deleted:
             self._store.drop(decoded.key, decoded.version)
         else:
-            self._store.put(decoded.key, decoded.value, decoded.version)
+            self._store.put(decoded)
         return decoded.version
 
     async def _read_stream(self) -> None:
@@ -340,7 +339,7 @@ class Reflector(Generic[T]):
         decoded = self._decode(raw)
         if decoded is None:
             return None
-        self._store.put(decoded.key, decoded.value, decoded.version, listed=True)
+        self._store.put(decoded, listed=True)
         return decoded.key
 
     def _decode(self, raw: msgspec.Raw) -> codec.DecodedObject[T] | None:

@@ -11,7 +11,7 @@ from hpad.api.metadata import Key
 from hpad.kube import codec, discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache, Kind
 from hpad.kube.client import Client
-from hpad.kube.codec import Target
+from hpad.kube.codec import DecodedObject, Target
 
 
 def _version(target: Target) -> str:
@@ -106,7 +106,9 @@ class Scales:
         held = cache.get(key) if cache is not None else None
         if cache is not None and held is not None and held.uid == scale.metadata.get("uid", held.uid):
             known = _updated(held, scale)
-            cache.offer(key, msgspec.structs.replace(known, owner=managed_fields.OURS) if written else known)
+            if written:
+                known = msgspec.structs.replace(known, owner=managed_fields.OURS)
+            cache.offer(DecodedObject(key, known.resource_version, known))
         return scale
 
 

@@ -146,7 +146,7 @@ async def test_what_was_written_is_not_overtaken_by_older_news(script, cache, ru
     running(cache.run())
     await synced(cache)
     written = codec.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"15"},"spec":{"maxReplicas":8}}')
-    cache.offer(written.key, written.value)
+    cache.offer(written)
     await until(lambda: names(cache) == ["a", "b"])
     assert cache.get(Key("n", "a")).spec.max_replicas == 8
 
@@ -217,7 +217,7 @@ async def test_a_list_does_not_undo_a_write_of_the_same_version(script, cache, r
     written = codec.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"spec":{"maxReplicas":8}}')
 
     async def late(request):
-        cache.offer(written.key, written.value)
+        cache.offer(written)
         return await page(hpa("a", 9), version=9)(request)
 
     script.on("GET", HPAS, late)

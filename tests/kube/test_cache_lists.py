@@ -44,7 +44,7 @@ async def test_a_list_comes_as_a_stream_where_that_is_offered(script, cache, run
         line("DELETED", hpa("c", 9)), line("ADDED", hpa("b", 3)), complete(12), then="hang",
     ))  # fmt: skip
     script.on("GET", HPAS + "?watch", hangs)
-    cache.put(Key("n", "old"), codec.hpa(json.dumps(hpa("old", 1)).encode()).value, "1")
+    cache.put(codec.hpa(json.dumps(hpa("old", 1)).encode()))
     running(cache.run())
     await synced(cache)
     assert names(cache) == ["a", "b"]

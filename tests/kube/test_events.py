@@ -12,6 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import ObjectMeta
 from hpad.engine.conditions import Event
 from hpad.kube.cluster import Cluster
+from hpad.kube.codec import DecodedObject
 from hpad.kube.events import EventRecorder
 
 PATH = "/api/v1/namespaces/fix/events"
@@ -81,7 +82,7 @@ async def test_of_objects_that_are_gone_no_count_is_kept(script, client, clock, 
     script.on("POST", PATH, says({}, 201))
     hpas = [about(f"app-{index}") for index in range(100)]
     for version, hpa in enumerate(hpas):
-        cluster.hpas.put(hpa.metadata.key, hpa, str(version))
+        cluster.hpas.put(DecodedObject(hpa.metadata.key, str(version), hpa))
         cluster.event_recorder.record(hpa, RESCALE)
     await cluster.event_recorder.flush()
     for hpa in hpas:
@@ -98,7 +99,7 @@ async def test_one_made_anew_under_its_name_lets_go_of_the_one_before(script, cl
     script.on("POST", PATH, says({}, 201))
     for uid in range(100):
         hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid=str(uid)))
-        cluster.hpas.put(hpa.metadata.key, hpa, str(uid))
+        cluster.hpas.put(DecodedObject(hpa.metadata.key, str(uid), hpa))
         cluster.event_recorder.record(hpa, RESCALE)
         await cluster.event_recorder.flush()
     script.bodies.clear()

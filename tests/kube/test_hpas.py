@@ -30,7 +30,7 @@ def version(goal="1Ki", *, name="web", replicas=1):
 
 
 def take(cluster, record):
-    cluster.hpas.put(record.key, record.value, record.version)
+    cluster.hpas.put(record)
     return cluster.hpas.get(record.key)
 
 

@@ -42,8 +42,8 @@ async def test_objects_that_are_gone_leave_nothing(script, client, clock, runnin
     for name in names:
         for cache, made in kept.items():
             record = cache.kind.decode(json.dumps(made(name)).encode())
-            cache.put(record.key, record.value, record.version)
-            cache.offer(record.key, record.value)
+            cache.put(record)
+            cache.offer(record)
         cluster.event_recorder.record(
             cluster.hpas.get(Key("n", name)), Event("Normal", "SuccessfulRescale", f"of {name}")
         )

@@ -45,7 +45,7 @@ async def test_a_scale(through, recorded):
 async def test_a_status(through, recorded, name):
     body = recorded(f"hpa/{name}")["body"]
     held = codec.hpa(json.dumps(body).encode()).value
-    whole = json.loads(status.combined(status.original(json.dumps(body).encode()), held.status))
+    whole = json.loads(status.combined(status.original(json.dumps(body).encode()).body, held.status))
     sent = whole["status"]
     back = through(without_nulls(whole), "V2HorizontalPodAutoscaler")["status"]
     assert from_builtins({"status": back}).status == held.status

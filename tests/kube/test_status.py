@@ -7,8 +7,8 @@ import pytest
 from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
-from hpad.api.metadata import Key
-from hpad.kube import codec, status
+from hpad.kube import codec, paths, status
+from hpad.kube.cache import HpaCache, Kind
 from hpad.kube.errors import ApiError
 
 
@@ -18,7 +18,7 @@ def raw(body):
 
 def put(body, wanted):
     """What is PUT to give the recorded object another status."""
-    return json.loads(status.combined(status.original(raw(body)), wanted))
+    return json.loads(status.combined(status.original(raw(body)).body, wanted))
 
 
 def without(body, *names):
@@ -26,28 +26,24 @@ def without(body, *names):
 
 
 class Holder:
-    """Statuses, fed with objects as a cache feeds them."""
+    """A cache of HPAs, filled by hand, and writes on top of it."""
 
     def __init__(self, client):
-        self.statuses = status.Statuses(client)
-        self.held = {}
+        self.client = client
+        self.cache = HpaCache(client, Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version))
 
     def take(self, body):
-        value = self.refuse(body)
-        self.statuses.changed(value.metadata.key, self.held.get(value.metadata.key), value)
-        self.held[value.metadata.key] = value
-        return value
+        """Offers the object to the cache; the object decoded, whether the cache stored it or not."""
+        decoded = status.decode(raw(body))
+        self.cache.put(decoded)
+        return decoded.value
 
-    def refuse(self, body):
-        """The cache has something newer."""
-        return self.statuses.decode(raw(body)).value
-
-    def drop(self, key):
-        self.statuses.changed(key, self.held.pop(key), None)
+    async def write(self, held, wanted):
+        return (await status.write(self.client, self.cache, held, wanted)).value
 
 
 @pytest.fixture
-def holder(client):
+async def holder(client):
     return Holder(client)
 
 
@@ -104,7 +100,7 @@ async def test_the_written_object_comes_back(script, client, holder, recorded):
     held = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
     wanted = HorizontalPodAutoscalerStatus(last_scale_time=datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC))
-    assert await holder.statuses.write(held, wanted) == codec.hpa(raw(answer)).value
+    assert await holder.write(held, wanted) == codec.hpa(raw(answer)).value
     sent = json.loads(script.bodies[0])
     assert script.headers[0]["Content-Type"] == "application/json"
     assert sent["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -116,7 +112,7 @@ async def test_a_conflict_is_for_the_caller(script, holder, recorded):
     real, before = recorded("hpa/status_put_conflict_409"), recorded("hpa/get_before_status")["body"]
     script.on("PUT", path_of(before), says(real["body"], 409))
     with pytest.raises(ApiError) as caught:
-        await holder.statuses.write(holder.take(before), HorizontalPodAutoscalerStatus())
+        await holder.write(holder.take(before), HorizontalPodAutoscalerStatus())
     assert caught.value.conflict
     assert len(script.asked) == 1
 
@@ -128,7 +124,7 @@ async def test_an_object_that_has_changed_is_not_even_sent(script, holder, recor
     held = holder.take(old)
     holder.take({**old, "metadata": {**old["metadata"], "resourceVersion": "999999"}})
     with pytest.raises(ApiError) as caught:
-        await holder.statuses.write(held, HorizontalPodAutoscalerStatus())
+        await holder.write(held, HorizontalPodAutoscalerStatus())
     assert caught.value.conflict
     assert caught.value.message == real["body"]["message"]
     assert script.asked == []
@@ -139,9 +135,9 @@ async def test_what_the_cache_refused_is_not_built_on(script, holder, recorded):
     old = recorded("hpa/get_before_status")["body"]
     new = {**old, "metadata": {**old["metadata"], "resourceVersion": "999999", "labels": {"team": "a"}}}
     held = holder.take(new)
-    holder.refuse(old)
+    holder.take(old)
     script.on("PUT", path_of(old), says(new))
-    await holder.statuses.write(held, HorizontalPodAutoscalerStatus())
+    await holder.write(held, HorizontalPodAutoscalerStatus())
     assert json.loads(script.bodies[0])["metadata"]["labels"] == {"team": "a"}
 
 
@@ -149,9 +145,9 @@ async def test_an_object_that_is_gone_is_forgotten(script, holder, recorded):
     real, body = recorded("hpa/status_put_404"), recorded("hpa/get_before_status")["body"]
     body["metadata"]["name"] = real["body"]["details"]["name"]
     held = holder.take(body)
-    holder.drop(Key(body["metadata"]["namespace"], body["metadata"]["name"]))
+    holder.cache.drop(held.metadata.key, held.metadata.resource_version)
     with pytest.raises(ApiError) as caught:
-        await holder.statuses.write(held, HorizontalPodAutoscalerStatus())
+        await holder.write(held, HorizontalPodAutoscalerStatus())
     assert caught.value.not_found
     assert caught.value.message == real["body"]["message"]
     assert script.asked == []

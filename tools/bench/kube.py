@@ -18,7 +18,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
 from hpad.kube import codec, paths, status
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.cache import PodCache
+from hpad.kube.cache import HpaCache, Kind, PodCache
 from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
 
@@ -72,7 +72,7 @@ def watched() -> None:
     for body in bodies:
         for raw in codec.page(body).items or ():
             record = codec.pod(raw)
-            cache.put(record.key, record.value, record.version, listed=True)
+            cache.put(record, listed=True)
     spent, kept = time.process_time() - began, resident() - before
     each = f"{spent / PODS * 1e6:.1f} µs and {kept / PODS:,.0f} bytes of {size / PODS:,.0f} kept"
     print(f"kube: a pod of a list costs {each}, index included ({PODS:,} pods: {kept / 2**20:.0f} MiB)")
@@ -89,12 +89,14 @@ async def written() -> None:
 
 async def put(client: Client) -> float:
     """µs of CPU on both sides."""
-    statuses = status.Statuses(client)
-    held = statuses.decode(await client.request("GET", path())).value
+    cache = HpaCache(client, Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version))
+    cache.put(status.decode(await client.request("GET", path())))
+    (held,) = cache.values()
     began = time.process_time()
     for number in range(WRITES):
-        statuses.changed(held.metadata.key, None, held)
-        held = await statuses.write(held, HorizontalPodAutoscalerStatus(desired_replicas=number % 9))
+        written = await status.write(client, cache, held, HorizontalPodAutoscalerStatus(desired_replicas=number % 9))
+        cache.offer(written)
+        held = written.value
     return (time.process_time() - began) / WRITES * 1e6
 
 
