@@ -39,10 +39,9 @@ class Broker:
     """What tests do with the server, through its management API as its administrator."""
 
     def __init__(self, server: rabbitmq.RabbitMQServer, extra: Sequence[int], folder: Path) -> None:
-        metrics_port, tls_port, amqps_port = extra
+        tls_port, amqps_port = extra
         self.server = server
         self.url = server.management_url
-        self.metrics_url = f"http://127.0.0.1:{metrics_port}"
         self.tls_url = f"https://127.0.0.1:{tls_port}"
         self.amqps_url = f"amqps://127.0.0.1:{amqps_port}"
         self.amqp_url = f"amqp://127.0.0.1:{server.amqp_port}"
@@ -154,17 +153,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(rabbitmq.ABSENT)
     many = [rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)]
     folder = tmp_path_factory.mktemp("rabbitmq")
-    extra = metrics_port, tls_port, amqps_port = ports.free(3)
+    extra = tls_port, amqps_port = ports.free(2)
     server = rabbitmq.RabbitMQServer(
         users=(MONITOR, PLAIN, STRANGER),
         vhosts=VHOSTS,
         queues=many,
-        plugins=("rabbitmq_prometheus",),
-        configuration=(
-            "prometheus.tcp.ip = 127.0.0.1",
-            f"prometheus.tcp.port = {metrics_port}",
-            *_tls_configuration(folder, tls_port, amqps_port),
-        ),
+        configuration=_tls_configuration(folder, tls_port, amqps_port),
     )
     asyncio.run(server.start())
     yield Broker(server, extra, folder)

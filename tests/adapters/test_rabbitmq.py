@@ -115,7 +115,7 @@ async def test_one_vhost_that_fails_leaves_the_others_alone(broker, rabbit):
         ("nobody", "s3cret-guess", 'refused user "nobody" (401: Login failed): wrong user name or password'),
         ("plain", "plain-pw", 'refused user "plain" (401: Not management user): it needs the tag "monitoring"'),
         ("stranger", "stranger-pw", 'and a permission on vhost "/", for which "^$" "^$" "^$" suffices'),
-        ("", "", "answered 401: it wants a user; configure username and password_file"),
+        ("", "", "answered 401: it requires a user; configure username and password_file"),
     ],
 )
 @pytest.mark.parametrize("count", [1, 4])
@@ -145,7 +145,7 @@ async def test_the_password_comes_from_the_environment(broker, rabbit, monkeypat
     queue = await broker.declare()
     source = adapter(broker, rabbit, password="", password_env="THE_PASSWORD")
     [unset] = await source.answer([depth(queue)])
-    assert unset == AdapterError("password_env: the environment has no variable THE_PASSWORD")
+    assert unset == AdapterError("password: the environment variable THE_PASSWORD is not set")
     monkeypatch.setenv("THE_PASSWORD", "m0nitor:pw/ü")
     [answer] = await source.answer([depth(queue)])
     assert value(answer) == 0
@@ -161,7 +161,7 @@ async def test_of_several_urls_the_first_that_works_answers(broker, rabbit):
 async def test_the_port_of_amqp_is_told_from_that_of_the_management_api(broker, rabbit):
     source = adapter(broker, rabbit, url=f"http://127.0.0.1:{broker.server.amqp_port}")
     [answer] = await source.answer([depth("q")])
-    assert "is this the port of the management API (15672), not of AMQP (5672)?" in answer.message
+    assert "did not answer in HTTP: is this the right port?" in answer.message
 
 
 async def test_the_adapter_keeps_the_contract(broker, rabbit):

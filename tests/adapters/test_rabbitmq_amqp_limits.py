@@ -180,7 +180,7 @@ async def test_heartbeats_instead_of_an_answer_have_an_end() -> None:
 
 
 async def test_tables_in_tables_are_an_error_of_the_source() -> None:
-    assert "cannot be reached over AMQP" in await refusal(Broker(before=lambda: iter([nested(1300)])))
+    assert "cannot be used over AMQP" in await refusal(Broker(before=lambda: iter([nested(1300)])))
 
 
 async def test_an_ordinary_answer_is_taken_whatever_size_is_negotiated() -> None:

@@ -113,10 +113,10 @@ async def test_a_token_that_expires_is_replaced_before_it_is_used(stub, rabbit, 
         ((401, '{"error": "invalid_client"}'), "answered 401 (invalid_client): check client_id"),
         ((400, f'{{"error": "{SECRET}"}}'), "answered 400: check client_id"),
         ((302, "{}"), "answered 302: check client_id"),
-        ((200, '{"access_token": "t", "expires_in": "nan"}'), "answered something else than a token"),
-        ((200, "{}"), "answered something else than a token"),
-        ((200, "<html>"), "answered something else than a token"),
-        ((200, '{"access_token": "a\\nb"}'), "answered something else than a token"),
+        ((200, '{"access_token": "t", "expires_in": "nan"}'), "answered something other than a token"),
+        ((200, "{}"), "answered something other than a token"),
+        ((200, "<html>"), "answered something other than a token"),
+        ((200, '{"access_token": "a\\nb"}'), "answered something other than a token"),
     ],
 )
 async def test_a_provider_that_gives_no_token_is_named_and_no_secret_is(stub, rabbit, provider, refusal, complaint):
@@ -134,6 +134,6 @@ async def test_a_token_from_a_file_is_read_each_time(stub, rabbit, provider, tmp
     given = {"url": stub.url, "bearer_token_file": str(token)}
     adapter = rabbitmq.RabbitMQ(rabbitmq.Settings(**given), rabbit)
     missing = await ask(adapter)
-    assert missing == AdapterError(f"bearer_token_file {token} cannot be read: No such file or directory")
+    assert missing == AdapterError(f"bearer_token: {token} cannot be read: No such file or directory")
     token.write_text("t1\n")
     assert isinstance(await ask(adapter), ExternalSample)

@@ -7,7 +7,6 @@ import asyncio
 import json
 
 import aiohttp
-import msgspec
 import pytest
 from aiohttp import web
 
@@ -176,80 +175,6 @@ async def test_in_a_vhost_with_too_many_queues_each_question_is_judged_by_itself
     assert len(few.values) == 10
     assert "more than 1000 queues" in everything.message
     assert [answer.message for answer in rest if isinstance(answer, AdapterError)] == []
-
-
-def exposition(node: str, **queues: int) -> str:
-    lines = [f'rabbitmq_detailed_queue_messages{{vhost="/",queue="{name}"}} {count}' for name, count in queues.items()]
-    identity = f'rabbitmq_identity_info{{rabbitmq_node="{node}",rabbitmq_cluster="c"}} 1'
-    return "\n".join(["# TYPE rabbitmq_detailed_queue_messages gauge", *lines, identity, ""])
-
-
-class Nodes:
-    """A cluster whose nodes answer below paths of their own."""
-
-    def __init__(self, **nodes: str | None) -> None:
-        self.nodes = nodes
-
-    async def __call__(self, request: web.Request) -> web.Response:
-        text = self.nodes[request.path.split("/")[1]]
-        return web.Response(text=text or "", status=200 if text else 500, content_type="text/plain")
-
-
-async def test_the_metrics_of_all_nodes_of_a_cluster_make_up_a_whole(stub, rabbit):
-    stub.handler = Nodes(one=exposition("one", a=1, b=2), two=exposition("two", c=4), other=exposition("two", c=4))
-    urls = [f"{stub.url}/{node}" for node in ("one", "two", "other")]
-    metrics = {"queue_messages": rabbitmq.Metric(), "all": rabbitmq.Metric(queue_regex=".*")}
-    source = adapter(urls, rabbit, source="prometheus", metrics=metrics, on_missing_queue="zero")
-    queries = [testing.external("queue_messages", f"queue={name}") for name in ("a", "c", "gone")]
-    assert [total(answer) for answer in await source.answer([*queries, testing.external("all")])] == [
-        1000,
-        4000,
-        0,
-        7000,
-    ]
-    stub.handler.nodes["one"] = None
-    everything, first, second, gone = await source.answer([testing.external("all"), *queries])
-    assert "answered 500" in everything.message
-    assert total(second) == 4000
-    assert [answer.message.rpartition(" has no ")[2] for answer in (first, gone)] == ["messages"] * 2
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self, context: Context) -> None:
-        self.seconds = 0.0
-        self.now = context.clock.now
-        self.sleep = context.clock.sleep
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
-async def test_a_queue_of_which_the_metrics_told_a_moment_ago_is_not_missing(stub, rabbit):
-    clock = Clock(rabbit)
-    metrics = {"queue_messages": rabbitmq.Metric(), "all": rabbitmq.Metric(queue_regex=".*")}
-    given = {"source": "prometheus", "metrics": metrics, "on_missing_queue": "zero"}
-    source = adapter(f"{stub.url}/one", msgspec.structs.replace(rabbit, clock=clock), **given)
-    queries = [testing.external("queue_messages", "queue=jobs"), testing.external("all")]
-    stub.handler = Nodes(one=exposition("a", jobs=5, mail=1))
-    assert [total(answer) for answer in await source.answer(queries)] == [5000, 6000]
-    stub.handler = Nodes(one=exposition("a", mail=1))
-    for clock.seconds in (15.0, 29.0):
-        assert [type(answer) for answer in await source.answer(queries)] == [AdapterError] * 2
-    clock.seconds = 31.0
-    assert [total(answer) for answer in await source.answer(queries)] == [0, 1000]
-
-
-async def test_one_address_of_several_nodes_tells_nothing(stub, rabbit):
-    stub.handler = Nodes(one=exposition("a", jobs=1))
-    source = adapter(f"{stub.url}/one", rabbit, source="prometheus", on_missing_queue="zero")
-    assert [total(answer) for answer in await asked(source, "queue=jobs")] == [1000]
-    stub.handler = Nodes(one=exposition("b", jobs=1))
-    [answer] = await asked(source, "queue=jobs")
-    assert isinstance(answer, AdapterError)
-    assert "several nodes of a cluster answer by turns (a, b)" in answer.message
-    assert "write the address of each node" in answer.message
 
 
 @pytest.mark.rabbitmq

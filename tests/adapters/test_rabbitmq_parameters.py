@@ -136,7 +136,7 @@ async def test_more_queues_than_allowed_are_an_error_and_not_a_part(broker, rabb
     source = adapter(broker, rabbit, vhost="many", max_queues=1_202, page_size=500, metrics=metric(queue_regex="q.*"))
     answer = await asked(source)
     assert isinstance(answer, AdapterError)
-    assert "more than 1202 queues to look at (max_queues)" in answer.message
+    assert "more than 1202 queues to read (max_queues)" in answer.message
     narrow = adapter(broker, rabbit, vhost="many", max_queues=10, metrics=metric(queue_regex=r"q000\d"))
     assert len(values(await asked(narrow))) == 10
 
@@ -247,41 +247,14 @@ async def test_many_statistics_are_one_list(broker, rabbit):
     assert [values(answer) for answer in answers] == [(0,)] * 20
 
 
-async def test_metrics_of_the_broker_serve_as_a_source(broker, rabbit):
-    queue, odd = await broker.declare(), 'odd "\\ name'
-    await broker.declare("a/b", odd)
-    await publish(broker, queue, 9)
-    given = {"url": broker.metrics_url, "username": "", "password": "", "source": "prometheus"}
-    source = adapter(broker, rabbit, **given)
-    async with broker.holding(queue, 2):
-        await until(source, lambda answer: getattr(answer, "values", ()) == (2_000,), f"queue={queue},mode=unacked")
-        answers = await source.answer(
-            [testing.external("it", f"queue={queue},mode={mode}") for mode in ("messages", "ready", "consumers")]
-        )
-    assert [values(answer) for answer in answers] == [(9_000,), (7_000,), (0,)]
-    elsewhere = adapter(broker, rabbit, **given, vhost="a/b", queues={"odd": odd})
-    await until(elsewhere, lambda answer: getattr(answer, "values", ()) == (0,), "queue=odd")
-    everywhere = adapter(broker, rabbit, **given, metrics=metric(queue_regex="q0.*", vhost="*"))
-    assert len(values(await until(everywhere, lambda answer: len(getattr(answer, "values", ())) == 1_000))) == 1_000
-    missing = await asked(source, "queue=nowhere")
-    rate = await asked(source, f"queue={queue},mode=ack_rate")
-    assert "does not exist" in missing.message
-    assert "the metrics of RabbitMQ tell of messages, ready, unacked and consumers alone" in rate.message
-
-
-async def test_the_management_port_is_told_from_that_of_metrics(broker, rabbit):
-    answer = await asked(adapter(broker, rabbit, source="prometheus"), "queue=q")
-    assert isinstance(answer, AdapterError)
-    assert answer.blame == "source"
-
-
 async def test_certificates_are_checked_at_a_real_broker(broker, rabbit):
     queue = await broker.declare()
     given = {"url": broker.tls_url, "ca": broker.ca, "cert": broker.client}
     for named in ({}, {"server_name": "broker.example.com"}):
         assert values(await asked(adapter(broker, rabbit, **given, **named), f"queue={queue}")) == (0,)
     other = await asked(adapter(broker, rabbit, **given, server_name="other.example.com"), f"queue={queue}")
-    assert other == AdapterError(f"rabbitmq at {broker.tls_url} has a certificate that is not trusted: configure ca")
+    assert isinstance(other, AdapterError)
+    assert other.message.startswith(f"rabbitmq at {broker.tls_url} has a certificate that is not trusted (")
     unknown = await asked(adapter(broker, rabbit, **{**given, "ca": ""}), f"queue={queue}")
     assert "not trusted" in unknown.message
     trusting = adapter(broker, rabbit, **{**given, "ca": ""}, insecure=True)
@@ -300,7 +273,7 @@ async def test_headers_come_from_files_and_variables(stub, rabbit, tmp_path, mon
     assert [sent[name] for name in headers] == ["plain", "from-a-file", "from-the-environment"]
     (tmp_path / "key").write_text("two\nlines")
     answer = await asked(source, "queue=q")
-    assert "headers: X-Key: what is there holds a line break" in answer.message
+    assert "headers: X-Key: the value contains a line break" in answer.message
     assert "two" not in answer.message
 
 

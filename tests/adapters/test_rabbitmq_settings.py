@@ -8,7 +8,8 @@ from hpad import settings, testing
 from hpad.adapter import AdapterError
 from hpad.sources import plugins
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
-from hpad_adapters.rabbitmq.values import Wanted, wanted
+from hpad_adapters.rabbitmq.adapter import queue_query
+from hpad_adapters.rabbitmq.values import QueueQuery
 
 URL = "http://rabbitmq:15672"
 TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secret": "hunter2"}
@@ -20,15 +21,15 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({}, "url: is missing"),
         (
             {"url": "http://guest:hunter2@rabbitmq"},
-            "url: carries a user name or password; write them as username",
+            "url: contains credentials: write them as settings",
         ),
-        ({"url": "amqp://rabbitmq:5672"}, "url: is for AMQP; the management API is needed"),
-        ({"url": "rabbitmq:15672"}, "url: must begin with http:// or https:// and name a host"),
-        ({"url": "http://"}, "url: must begin with"),
-        ({"url": "http://rabbitmq:port"}, "url: not a URL"),
+        ({"url": "amqp://rabbitmq:5672"}, "url: an AMQP address; write that of the management API"),
+        ({"url": "rabbitmq:15672"}, "url: 'rabbitmq:15672' is not of the form"),
+        ({"url": "http://"}, "is not of the form"),
+        ({"url": "http://rabbitmq:port"}, "url: is not a URL"),
         ({"url": "http://rabbitmq/?x=1"}, "url: ends in a query"),
         ({"url": []}, "url: the list is empty"),
-        ({"url": [URL, "http://u:hunter2@b"]}, "url: carries a user name"),
+        ({"url": [URL, "http://u:hunter2@b"]}, "url: contains credentials"),
         ({"url": URL, "username": "u"}, 'password: is missing for user "u"'),
         ({"url": URL, "password": "hunter2"}, "username: is missing, but password is given"),
         (
@@ -41,9 +42,11 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "request_timeout": "0s"}, "is not a duration above zero"),
         ({"url": URL, "headers": {"X": "a\r\nEvil: hunter2"}}, "a line break cannot be part of a header"),
         ({"url": URL, "vhots": "/"}, "vhots: unknown field; did you mean 'vhosts'?"),
-        ({"url": URL, "source": "amqp"}, "url: must begin with amqp:// or amqps://"),
+        ({"url": URL, "source": "amqp"}, 'is not of the form "amqp://rabbitmq:5672"'),
         ({"url": "amqp://rabbitmq/prod", "source": "amqp"}, "url: ends in a path; write the vhost as vhost"),
-        ({"url": URL, "source": "prometheus", "metrics": {"m": {"mode": "ack_rate"}}}, "does not know ack_rate"),
+        ({"url": "amqp://r", "source": "amqp", "metrics": {"m": {"mode": "ack_rate"}}}, "source amqp has no ack_rate"),
+        ({"url": URL, "source": "prometheus"}, "source: prometheus has been removed: write source: management"),
+        ({"url": URL, "proxy": "http://u:hunter2@proxy"}, "proxy: contains credentials"),
         ({"url": URL, "rate_window": "1s"}, "rate_window: '1s' is not between 5s and 10m"),
         ({"url": URL, "smoothing": 1.5}, "smoothing: 1.5 is not a number from 0 to 1"),
         ({"url": URL, "page_size": 501}, "a page has 500 queues at most"),
@@ -52,13 +55,16 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "metrics": {"m": {"queue": "a", "queues": ["b"]}}}, "queue and queues are given"),
         ({"url": URL, "patterns": {"m": "("}}, "patterns: m: '(' is not a regular expression"),
         ({"url": URL, "metrics": {"m": {"queue_regex": "("}}}, "is not a regular expression"),
-        ({"url": URL, "metrics": {"m": {"exclude_regex": "a"}}}, "takes queues away from those of a queue_regex"),
+        ({"url": URL, "metrics": {"m": {"exclude_regex": "a"}}}, "leaves out queues of a queue_regex"),
         ({"url": URL, "metrics": {"m": {"queue": "a", "vhost": "*"}}}, "stands for all vhosts and needs a queue_regex"),
-        ({"url": URL, "metrics": {"m": {"mode": "drain_time", "aggregate": "sum"}}}, "a sum of drain_time means"),
+        (
+            {"url": URL, "metrics": {"m": {"mode": "drain_time", "aggregate": "sum"}}},
+            "a sum of drain_time has no meaning",
+        ),
         ({"url": URL, "metrics": {"m": {"mode": "length"}}}, "metrics.m.mode: 'length' is not one of ack_rate"),
         ({"url": URL, "bearer_token_file": "t", "oauth2": TOKENS}, "not two of them"),
         ({"url": URL, "oauth2": {**TOKENS, "client_secret_env": "X"}}, "give one of client_secret"),
-        ({"url": URL, "oauth2": {**TOKENS, "token_url": "http://u:hunter2@login"}}, "token_url: carries a user name"),
+        ({"url": URL, "oauth2": {**TOKENS, "token_url": "http://u:hunter2@login"}}, "token_url: contains credentials"),
         ({"url": URL, "insecure": "yes"}, "insecure: 'yes' is not true or false"),
     ],
 )
@@ -78,24 +84,24 @@ def test_settings_never_show_the_password():
 @pytest.mark.parametrize(
     ("name", "selector", "expected"),
     [
-        ("queue_messages", "queue=orders", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
-        ("queue_messages", "queue==orders", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
-        ("queue_messages", "queue in (orders)", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
-        ("queue_messages_ready", "queue=orders", Wanted(vhosts=("/",), queues=("orders",), mode="ready")),
+        ("queue_messages", "queue=orders", QueueQuery(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("queue_messages", "queue==orders", QueueQuery(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("queue_messages", "queue in (orders)", QueueQuery(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("queue_messages_ready", "queue=orders", QueueQuery(vhosts=("/",), queues=("orders",), mode="ready")),
         (
             "queue_messages_unacknowledged",
             "queue=orders,vhost=eu",
-            Wanted(vhosts=("eu",), queues=("orders",), mode="unacked"),
+            QueueQuery(vhosts=("eu",), queues=("orders",), mode="unacked"),
         ),
-        ("queue_messages", "queue=orders,mode=ready", Wanted(vhosts=("/",), queues=("orders",), mode="ready")),
-        ("backlog", "queue=orders,mode=unacked", Wanted(vhosts=("/",), queues=("orders",), mode="unacked")),
-        ("backlog", "queue=orders", Wanted(vhosts=("/",), queues=("orders",), mode="messages")),
-        ("backlog", "queue=odd,vhost=slash", Wanted(vhosts=("a/b",), queues=("ö ü",), mode="messages")),
+        ("queue_messages", "queue=orders,mode=ready", QueueQuery(vhosts=("/",), queues=("orders",), mode="ready")),
+        ("backlog", "queue=orders,mode=unacked", QueueQuery(vhosts=("/",), queues=("orders",), mode="unacked")),
+        ("backlog", "queue=orders", QueueQuery(vhosts=("/",), queues=("orders",), mode="messages")),
+        ("backlog", "queue=odd,vhost=slash", QueueQuery(vhosts=("a/b",), queues=("ö ü",), mode="messages")),
     ],
 )
 def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
     configured = Settings(url=URL, vhosts={"slash": "a/b"}, queues={"odd": "ö ü"})
-    assert wanted(testing.external(name, selector), configured) == expected
+    assert queue_query(testing.external(name, selector), configured) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,16 +109,16 @@ def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
     [
         (
             None,
-            "which queue: write it in the metric's selector, such as matchLabels: {queue: worker_tasks}",
+            "names no queue: write it in the metric's selector, such as matchLabels: {queue: worker_tasks}",
         ),
-        ("", "does not say which queue"),
-        ("vhost=a", "does not say which queue"),
-        ("queue=a,tier=b", '"tier" is no parameter of rabbitmq; there are queue, vhost, mode, aggregate'),
+        ("", "names no queue"),
+        ("vhost=a", "names no queue"),
+        ("queue=a,tier=b", '"tier" is not a parameter of rabbitmq; the parameters are queue, vhost, mode, aggregate'),
         ("queue=a,vhost in (a,b)", "write one value, such as vhost=production"),
         ("queue=a,aggregate=median", 'there is no aggregate "median"; there are sum, max, avg, min'),
-        ("queue=a,mode=drain_time,aggregate=sum", "a sum of drain_time means nothing"),
+        ("queue=a,mode=drain_time,aggregate=sum", "a sum of drain_time has no meaning"),
         ("queue_regex=a", 'there is no pattern "a"; hpad\'s configuration offers none'),
-        ("queue=a,vhost=all", "all vhosts can be asked for by hpad's configuration alone"),
+        ("queue=a,vhost=all", "only hpad's configuration can name all vhosts"),
         ("queue!=a", "write one value, such as queue=orders"),
         ("queue", "write one value, such as queue=orders"),
         ("queue=a,queue=b", '"queue" is given twice'),
@@ -121,7 +127,7 @@ def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
 )
 def test_a_query_that_cannot_be_meant_is_the_specs_fault(selector, complaint):
     with pytest.raises(AdapterError) as caught:
-        wanted(testing.external("queue_messages", selector), Settings(url=URL, vhosts={"all": "*"}))
+        queue_query(testing.external("queue_messages", selector), Settings(url=URL, vhosts={"all": "*"}))
     assert caught.value.blame == "spec"
     assert complaint in caught.value.message
     assert '"queue_messages"' in caught.value.message
@@ -137,20 +143,20 @@ METRICS = {
 @pytest.mark.parametrize(
     ("name", "selector", "expected"),
     [
-        ("two", None, Wanted(vhosts=("eu", "us"), queues=("a", "b"), mode="ready", include_unacked=False,
+        ("two", None, QueueQuery(vhosts=("eu", "us"), queues=("a", "b"), mode="ready", include_unacked=False,
                              on_missing_queue="zero")),
-        ("two", "aggregate=max", Wanted(vhosts=("eu", "us"), queues=("a", "b"), mode="ready", include_unacked=False,
+        ("two", "aggregate=max", QueueQuery(vhosts=("eu", "us"), queues=("a", "b"), mode="ready", include_unacked=False,
                                         on_missing_queue="zero", aggregate="max")),
-        ("open", "queue in (a,b),vhost=eu", Wanted(vhosts=("eu",), queues=("a", "b"), mode="consumers")),
-        ("shop", "vhost=eu", Wanted(vhosts=("eu",), pattern=re.compile("shop-.*"), exclude=re.compile(".*-dead"),
+        ("open", "queue in (a,b),vhost=eu", QueueQuery(vhosts=("eu",), queues=("a", "b"), mode="consumers")),
+        ("shop", "vhost=eu", QueueQuery(vhosts=("eu",), pattern=re.compile("shop-.*"), exclude=re.compile(".*-dead"),
                                     mode="drain_time", aggregate="avg")),
-        ("free", "queue=a,mode=drain_time", Wanted(queues=("a",), mode="drain_time", aggregate="max")),
-        ("free", "queue_regex=shop", Wanted(pattern=re.compile("a-.."))),
+        ("free", "queue=a,mode=drain_time", QueueQuery(queues=("a",), mode="drain_time", aggregate="max")),
+        ("free", "queue_regex=shop", QueueQuery(pattern=re.compile("a-.."))),
     ],
 )  # fmt: skip
 def test_a_selector_says_what_the_operators_metric_leaves_open(name, selector, expected):
     assert (
-        wanted(testing.external(name, selector), Settings(url=URL, metrics=METRICS, patterns={"shop": "a-.."}))
+        queue_query(testing.external(name, selector), Settings(url=URL, metrics=METRICS, patterns={"shop": "a-.."}))
         == expected
     )
 
@@ -163,8 +169,8 @@ def test_a_selector_says_what_the_operators_metric_leaves_open(name, selector, e
         ("shop", "queue=c", '"queue" is set for this metric'),
         ("shop", "mode=ready", '"mode" is set for this metric'),
         ("shop", "queue_regex=c", '"queue_regex" is set for this metric'),
-        ("open", "queue=unlisted", 'the queue "unlisted" is not among those'),
-        ("open", "queue=listed,vhost=unlisted", 'the vhost "unlisted" is not among those'),
+        ("open", "queue=unlisted", 'the queue "unlisted" is not one that hpad'),
+        ("open", "queue=listed,vhost=unlisted", 'the vhost "unlisted" is not one that hpad'),
         ("open", "queue_regex=a", 'there is no pattern "a"; hpad\'s configuration offers shop'),
         ("open", "queue_regex=shop,queue=listed", "write queue or queue_regex, not both"),
     ],
@@ -174,7 +180,7 @@ def test_a_selector_cannot_go_beyond_what_is_offered(name, selector, complaint):
         url=URL, metrics=METRICS, only_queues=True, only_vhosts=True, queues={"listed": "q"}, patterns={"shop": "a"}
     )
     with pytest.raises(AdapterError) as caught:
-        wanted(testing.external(name, selector), confined)
+        queue_query(testing.external(name, selector), confined)
     assert caught.value.blame == "spec"
     assert complaint in caught.value.message
 

@@ -90,7 +90,8 @@ async def test_certificates_that_were_renewed_are_taken_up(rabbit, url, authorit
 
 async def test_an_unknown_certificate_is_not_trusted(rabbit, url, tmp_path):
     answer = await asked(rabbit, url=url, cert=str(tmp_path / "client.pem"))
-    assert answer == AdapterError(f"rabbitmq at {url} has a certificate that is not trusted: configure ca")
+    assert isinstance(answer, AdapterError)
+    assert answer.message.startswith(f"rabbitmq at {url} has a certificate that is not trusted (")
 
 
 async def test_an_unknown_certificate_is_taken_when_the_operator_says_so(rabbit, url, tmp_path):

@@ -18,7 +18,7 @@ import structlog
 from hpad import clock as clocks
 from hpad import testing
 from hpad.adapter import Context, ExternalSample, Query
-from hpad.lab.servers import ports, rabbitmq
+from hpad.lab.servers import rabbitmq
 from hpad_adapters.rabbitmq import Metric, RabbitMQ
 
 SHORT = "--short" in sys.argv[1:]
@@ -33,17 +33,15 @@ class Way(NamedTuple):
     """One way to read all queues, with the selectors (None: a pattern over all) and how many requests a tick takes."""
 
     name: str
-    source: str
     selectors: Sequence[str | None]
     requests: int
 
 
 WAYS = (
-    Way("counts, one queue each", "management", EACH, PAGES),
-    Way("rates, one queue each", "management", [f"{each},mode=consumers" for each in EACH], PAGES),
+    Way("counts, one queue each", EACH, PAGES),
+    Way("rates, one queue each", [f"{each},mode=consumers" for each in EACH], PAGES),
     # A list with counts leaves out queues that do not answer in time; the list of names, read as well, has them all.
-    Way("one pattern over all", "management", [None], 2 * PAGES),
-    Way("metrics, one queue each", "prometheus", EACH, 1),
+    Way("one pattern over all", [None], 2 * PAGES),
 )
 
 
@@ -82,19 +80,12 @@ async def main() -> None:
 
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(note)
-    [port] = ports.free(1)
-    broker = rabbitmq.RabbitMQServer(
-        queues=[rabbitmq.Queue(f"q{number}") for number in range(QUEUES)],
-        plugins=("rabbitmq_prometheus",),
-        configuration=("prometheus.tcp.ip = 127.0.0.1", f"prometheus.tcp.port = {port}"),
-    )
+    broker = rabbitmq.RabbitMQServer(queues=[rabbitmq.Queue(f"q{number}") for number in range(QUEUES)])
     async with broker, aiohttp.ClientSession(trace_configs=[trace]) as http:
         context = Context(name="bench", http=http, clock=clocks.SystemClock(), log=structlog.get_logger())
-        urls = {"management": broker.management_url, "prometheus": f"http://127.0.0.1:{port}"}
         for way in WAYS:
             settings = RabbitMQ.Settings(
-                url=urls[way.source],
-                source=way.source,
+                url=broker.management_url,
                 page_size=QUEUES // PAGES,
                 username=broker.admin.name,
                 password=broker.admin.password,

@@ -1,7 +1,7 @@
-"""What waits in RabbitMQ queues, how fast it comes and goes, and how busy those are who take it."""
+"""External metrics from RabbitMQ queues: counts, rates, time to drain, consumers and their utilisation."""
 
+from hpad.adapter_http import OAuth2
 from hpad_adapters.rabbitmq.adapter import RabbitMQ
-from hpad_adapters.rabbitmq.modes import Metric
-from hpad_adapters.rabbitmq.settings import OAuth2, Settings
+from hpad_adapters.rabbitmq.settings import Metric, Settings
 
 __all__ = ["Metric", "OAuth2", "RabbitMQ", "Settings"]

@@ -1,31 +1,31 @@
-"""Queues by the management API: single reads for a few, one shared list of the vhost for many.
+"""Queues from the management API: single reads for a few queues, one shared list of the vhost for many.
 
-The list with `disable_stats` and `enable_queue_totals` (RabbitMQ 3.8) counts as of now and costs the broker least. A
-single queue has such totals since 3.13, and streams may have none at all; then the counts come from statistics, which
-are up to five seconds old and absent until the first collection. For classic and quorum queues the list is asked
-instead: counts of different ages, one after the other, would look like a queue that drains and fills. Rates, consumers
-and their capacity are statistics in any case. HTTP API reference of the rabbitmq_management plugin.
+Single reads serve a few queues of a vhost that has thousands, where a list would cost the broker most. The list with
+`disable_stats` and `enable_queue_totals` (RabbitMQ 3.8) counts as of now and costs the broker least per queue. A single
+queue has such totals since RabbitMQ 3.13, and streams may have none at all; then the counts come from statistics, which
+are up to five seconds old and absent until the first collection. For classic and quorum queues the list replaces single
+reads in that case, because counts of different ages would look like a queue that drains and fills. Rates, consumers and
+their capacity are always statistics. Source: HTTP API reference of the rabbitmq_management plugin.
 
-Some of what brokers (3.10) say is not what it seems, for some seconds or as long as a node is down. A quorum queue
-whose leader has changed, or was restarted, has zero messages in the totals until its leader has counted; its statistics
-then lack its state and consumers, whatever count they give. (Brokers that keep no statistics are believed.) A queue
-whose node is down is 404 by itself; lists have it, as one that is "down", without totals, which must not be taken for a
-broker that knows none. Lists with totals leave out queues that do not answer in time, such as quorum queues without a
-leader; those without totals and statistics have all there are.
+Observed in RabbitMQ 3.10, for some seconds or while a node is down:
+- The totals of a quorum queue are zero after its leader has changed, until the new leader has counted. Its statistics
+  then lack state and consumers, and their counts are not used either.
+- A single read of a queue whose node is down is answered 404. Lists hold it as "down", without totals.
+- Lists with totals leave out queues that do not answer in time, such as quorum queues without a leader. Lists without
+  totals and statistics hold all queues.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from hpad.adapter import AdapterError
-from hpad_adapters.rabbitmq.broker import Broker, NotFound
-from hpad_adapters.rabbitmq.modes import ANY_VHOST
-from hpad_adapters.rabbitmq.queue import QUORUM, NotAsAWhole, Queue, Sought
-from hpad_adapters.rabbitmq.settings import Settings
+from hpad.adapter_http import decoded
+from hpad_adapters.rabbitmq.broker import Broker, NotFoundError
+from hpad_adapters.rabbitmq.settings import ANY_VHOST, Settings
+from hpad_adapters.rabbitmq.values import QUORUM, Lookup, Queue, TooManyQueuesError
 
 FEW = 3
 STREAM = "stream"
@@ -37,11 +37,10 @@ _RATES = ("publish", "deliver_get", "ack")
 _SPACING_SECONDS = 5
 _TRIES = 3
 _LONGEST_FILTER = 5000
-"""Characters of a URL, of which RabbitMQ takes 8000."""
+"""Characters of the filter in a URL; RabbitMQ accepts URLs of 8000."""
 _DOTS = frozenset({".", ".."})
-"""Names that no path can end in."""
+"""Names that a path cannot end with."""
 _LITERAL = re.compile(r"[A-Za-z0-9_-]*")
-_T = TypeVar("_T")
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -55,7 +54,7 @@ _PAGE = msgspec.json.Decoder(_Page)
 
 
 class Management:
-    """Reads queues of one broker, and remembers which sorts of counts it offers."""
+    """Reads queues of one broker, and remembers for which requests the broker reports totals."""
 
     def __init__(self, broker: Broker, settings: Settings) -> None:
         self._broker = broker
@@ -65,102 +64,102 @@ class Management:
         self._totals = True
         self._single_totals = True
 
-    async def read(self, vhost: str, sought: Sought) -> list[Queue]:
-        """The queues that exist; those of "*" are of any vhost. Raises AdapterError."""
-        if sought.statistics:
-            return await self._with_statistics(vhost, sought)
-        if self._few(vhost, sought) and self._single_totals and self._totals:
-            found = await self._each(vhost, sought.names, _TOTALS)
-            if not any(map(_untold, found)):
+    async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
+        """The queues that exist; "*" stands for any vhost. Raises AdapterError."""
+        if lookup.statistics:
+            return await self._with_statistics(vhost, lookup)
+        if self._few(vhost, lookup) and self._single_totals and self._totals:
+            found = await self._each(vhost, lookup.names, _TOTALS)
+            if not any(map(_lacks_totals, found)):
                 return await self._completed(vhost, found)
             self._single_totals = False
-        return await self._counted(vhost, sought)
+        return await self._counted(vhost, lookup)
 
     async def aclose(self) -> None:
-        """Nothing of its own is open."""
+        """Does nothing: hpad closes the session."""
 
-    async def _counted(self, vhost: str, sought: Sought) -> list[Queue]:
+    async def _counted(self, vhost: str, lookup: Lookup) -> list[Queue]:
         if self._totals:
-            found = await self._listed(vhost, sought, _TOTALS)
-            found += await self._left_out(vhost, sought, found)
-            if any(queue.complete for queue in found) or not any(map(_untold, found)):
+            found = await self._listed(vhost, lookup, _TOTALS)
+            found += await self._left_out(vhost, lookup, found)
+            if any(queue.complete for queue in found) or not any(map(_lacks_totals, found)):
                 return await self._completed(vhost, found)
-        found = await self._with_statistics(vhost, sought)
+        found = await self._with_statistics(vhost, lookup)
         self._totals = self._totals and not any(queue.complete and queue.type != STREAM for queue in found)
         return found
 
-    async def _left_out(self, vhost: str, sought: Sought, found: list[Queue]) -> list[Queue]:
-        """Queues that are there, but not among those with totals."""
-        if vhost != ANY_VHOST and not sought.patterns and sought.names <= {queue.name for queue in found}:
+    async def _left_out(self, vhost: str, lookup: Lookup, found: list[Queue]) -> list[Queue]:
+        """The queues that exist but are not in the list with totals."""
+        if vhost != ANY_VHOST and not lookup.patterns and lookup.names <= {queue.name for queue in found}:
             return []
         places = set(map(_place, found))
-        there = await self._listed(vhost, sought, _ALL)
+        there = await self._listed(vhost, lookup, _ALL)
         return [Queue(each.name, each.vhost, each.type, "down") for each in there if _place(each) not in places]
 
     async def _completed(self, vhost: str, found: list[Queue]) -> list[Queue]:
-        """With the counts that only statistics have: those of streams, in RabbitMQ 3.10, and of doubtful queues."""
-        lacking = frozenset(queue.name for queue in found if _lacks(queue))
+        """Adds counts that only statistics have: of streams (RabbitMQ 3.10), and of quorum queues that seem empty."""
+        lacking = frozenset(queue.name for queue in found if _needs_statistics(queue))
         if not lacking:
             return found
-        known = {_place(queue): queue for queue in await self._with_statistics(vhost, Sought(names=lacking))}
-        return [_better(queue, known.get(_place(queue))) if _lacks(queue) else queue for queue in found]
+        known = {_place(queue): queue for queue in await self._with_statistics(vhost, Lookup(names=lacking))}
+        return [_merged(queue, known.get(_place(queue))) if _needs_statistics(queue) else queue for queue in found]
 
-    async def _with_statistics(self, vhost: str, sought: Sought) -> list[Queue]:
-        if self._few(vhost, sought):
-            found = await self._each(vhost, sought.names, self._statistics)
+    async def _with_statistics(self, vhost: str, lookup: Lookup) -> list[Queue]:
+        if self._few(vhost, lookup):
+            found = await self._each(vhost, lookup.names, self._statistics)
         else:
-            found = await self._listed(vhost, sought, self._statistics)
+            found = await self._listed(vhost, lookup, self._statistics)
         return [queue.without_counts() if _uncounted(queue) else queue for queue in found]
 
-    def _few(self, vhost: str, sought: Sought) -> bool:
-        return vhost != ANY_VHOST and not sought.patterns and len(sought.names) <= FEW and not sought.names & _DOTS
+    def _few(self, vhost: str, lookup: Lookup) -> bool:
+        return vhost != ANY_VHOST and not lookup.patterns and len(lookup.names) <= FEW and not lookup.names & _DOTS
 
     async def _each(self, vhost: str, names: Iterable[str], parameters: Mapping[str, str]) -> list[Queue]:
-        """One by one; who is not there may be down, which the list tells."""
+        """Single reads; the list tells whether an absent queue is down."""
         read = {name: await self._single(vhost, name, parameters) for name in names}
         absent = frozenset(name for name, queue in read.items() if queue is None)
-        listed = await self._listed(vhost, Sought(names=absent), _ALL) if absent else []
+        listed = await self._listed(vhost, Lookup(names=absent), _ALL) if absent else []
         return [*(queue for queue in read.values() if queue is not None), *listed]
 
     async def _single(self, vhost: str, name: str, parameters: Mapping[str, str]) -> Queue | None:
         path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
         try:
             body = await self._broker.get(path, parameters, vhost=vhost)
-        except NotFound:
+        except NotFoundError:
             return None
-        return _believed(self._decoded(_QUEUE, body, "a queue"))
+        return _without_doubtful_counts(decoded(_QUEUE, body, str(self._broker), "a queue"))
 
-    async def _listed(self, vhost: str, sought: Sought, parameters: Mapping[str, str]) -> list[Queue]:
-        """By a list; names among more queues than that may have, by lists of those alone."""
+    async def _listed(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
+        """One list; if it is too long, lists of the named queues only."""
         try:
-            return await self._view(vhost, sought, parameters)
-        except NotAsAWhole:
-            if sought.patterns or _by_names(sought.names):
+            return await self._view(vhost, lookup, parameters)
+        except TooManyQueuesError:
+            if lookup.patterns or _by_names(lookup.names):
                 raise
-        chunks = (Sought(names=names) for names in _chunks(sought.names))
+        chunks = (Lookup(names=names) for names in _chunks(lookup.names))
         return [queue for chunk in chunks for queue in await self._view(vhost, chunk, parameters)]
 
-    async def _view(self, vhost: str, sought: Sought, parameters: Mapping[str, str]) -> list[Queue]:
-        """All pages, as one view: a queue that goes while they are read would move another one out of sight."""
+    async def _view(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
+        """All pages of one state of the vhost: a queue deleted between two pages would hide another one."""
         for _ in range(_TRIES):
-            found = await self._pages(vhost, sought, {**_filter(sought), **parameters})
+            found = await self._pages(vhost, lookup, {**_filter(lookup), **parameters})
             if found is not None:
                 return found
         raise AdapterError(f"the queues of {self._of(vhost)} changed {_TRIES} times while their pages were read")
 
-    async def _pages(self, vhost: str, sought: Sought, parameters: Mapping[str, str]) -> list[Queue] | None:
-        """Until all names are found, or to the end; None where the pages do not make up a whole."""
+    async def _pages(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue] | None:
+        """Reads pages until all names are found, or all pages; None where the vhost changed in between."""
         seen, found, counts = set[tuple[str, str]](), list[Queue](), set[int | None]()
-        missing, page, pages = set(sought.names), 1, 1
+        missing, page, pages = set(lookup.names), 1, 1
         while page <= pages:
             answer = await self._page(vhost, page, parameters)
             self._check_size(vhost, answer)
             new = [queue for queue in answer.items if _place(queue) not in seen]
             seen.update(map(_place, new))
-            found += (_believed(queue) for queue in new if sought.holds(queue.name))
+            found += (_without_doubtful_counts(queue) for queue in new if lookup.matches(queue.name))
             missing.difference_update(queue.name for queue in new)
             counts.add(answer.filtered_count)
-            if not missing and not sought.patterns and vhost != ANY_VHOST:
+            if not missing and not lookup.patterns and vhost != ANY_VHOST:
                 return found
             page, pages = page + 1, answer.page_count
         return found if counts in ({None}, {len(seen)}) else None
@@ -168,8 +167,8 @@ class Management:
     def _check_size(self, vhost: str, answer: _Page) -> None:
         count = answer.filtered_count if answer.filtered_count is not None else len(answer.items)
         if count > self._max_queues or (answer.page_count - 1) * self._page_size >= self._max_queues:
-            raise NotAsAWhole(
-                f"{self._of(vhost)} has more than {self._max_queues} queues to look at (max_queues): a part of them "
+            raise TooManyQueuesError(
+                f"{self._of(vhost)} has more than {self._max_queues} queues to read (max_queues): a part of them "
                 "would be a wrong number"
             )
 
@@ -178,22 +177,16 @@ class Management:
         numbered = {"page": str(page), "page_size": str(self._page_size), **parameters}
         try:
             body = await self._broker.get(path, numbered, vhost=vhost)
-        except NotFound:
+        except NotFoundError:
             raise AdapterError(f'vhost "{vhost}" does not exist at {self._broker}', "spec") from None
-        return self._decoded(_PAGE, body, "a list of queues")
+        return decoded(_PAGE, body, str(self._broker), "a list of queues")
 
     def _of(self, vhost: str) -> str:
         return f"{self._broker}" if vhost == ANY_VHOST else f'vhost "{vhost}" of {self._broker}'
 
-    def _decoded(self, decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
-        try:
-            return decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise AdapterError(f"{self._broker} answered something else than {what}") from None
-
 
 def _statistics(settings: Settings) -> Mapping[str, str]:
-    """Only the columns that are read, of which the samples of a rate are the most; the spacing is the broker's own."""
+    """The parameters for statistics: only the columns that are read, because the samples of a rate are long."""
     part = "samples" if settings.smoothing else "avg_rate"
     rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
     return {
@@ -203,30 +196,30 @@ def _statistics(settings: Settings) -> Mapping[str, str]:
     }
 
 
-def _believed(queue: Queue) -> Queue:
-    """Of a quorum queue that is "down" the broker says that it has no messages."""
-    return queue.without_counts() if queue.away else queue
+def _without_doubtful_counts(queue: Queue) -> Queue:
+    """Drops the counts of an unavailable queue: the broker reports zero for a quorum queue that is down."""
+    return queue.without_counts() if queue.unavailable else queue
 
 
-def _untold(queue: Queue) -> bool:
-    """Whether the broker could give totals of such a queue, but does not."""
-    return not (queue.complete or queue.type == STREAM or queue.away)
+def _lacks_totals(queue: Queue) -> bool:
+    """Whether totals are absent that brokers report for such a queue."""
+    return not (queue.complete or queue.type == STREAM or queue.unavailable)
 
 
 def _uncounted(queue: Queue) -> bool:
-    """Whether statistics of a quorum queue are without what its leader tells, whatever they are made of."""
+    """Whether the statistics of a quorum queue lack the part of its leader, so that their counts are not reliable."""
     return queue.type == QUORUM and not queue.state and queue.consumers is None
 
 
-def _lacks(queue: Queue) -> bool:
-    """Whether statistics may know more of a queue than its totals say."""
+def _needs_statistics(queue: Queue) -> bool:
+    """Whether statistics may have counts that the totals lack."""
     if queue.type == QUORUM:
         return queue.messages == 0
     return queue.type == STREAM and not queue.complete
 
 
-def _better(queue: Queue, known: Queue | None) -> Queue:
-    """What statistics know of a queue in place of its totals, unless the broker keeps none: then it says "live"."""
+def _merged(queue: Queue, known: Queue | None) -> Queue:
+    """The queue with the counts of statistics; a broker without statistics reports the state "live" and no counts."""
     if known is None:
         return queue.without_counts()
     return queue if queue.type == QUORUM and known.state and not known.complete else known
@@ -236,29 +229,29 @@ def _place(queue: Queue) -> tuple[str, str]:
     return queue.vhost, queue.name
 
 
-def _filter(sought: Sought) -> Mapping[str, str]:
-    """What lets the broker leave out most other queues.
+def _filter(lookup: Lookup) -> Mapping[str, str]:
+    """The parameters that make the broker leave out most other queues.
 
-    It ignores case, matches a part of a name, in bytes, and by other rules than ours: so it is told no more than names,
-    as many as a URL can carry, or the text that a pattern begins with, and what it gives is looked at again.
+    The broker ignores case, matches a part of a name in bytes, and has another dialect of expressions. So it gets only
+    names, as many as a URL can carry, or the literal prefix of a pattern, and its list is filtered again here.
     """
-    if not sought.patterns:
-        return _by_names(sought.names)
-    if not sought.names and len(sought.patterns) == 1:
-        [pattern] = sought.patterns
+    if not lookup.patterns:
+        return _by_names(lookup.names)
+    if not lookup.names and len(lookup.patterns) == 1:
+        [pattern] = lookup.patterns
         prefix = _prefix(pattern.pattern)
         return _by_name(f"^{prefix}") if prefix else {}
     return {}
 
 
 def _by_names(names: Iterable[str]) -> Mapping[str, str]:
-    """Empty for too many of them."""
+    """The filter for these names; {} where they are too many for a URL."""
     escaped = sorted(map(re.escape, names))
     return _by_name(f"^(?:{'|'.join(escaped)})$") if sum(map(_weight, escaped)) <= _LONGEST_FILTER else {}
 
 
 def _chunks(names: Iterable[str]) -> Iterator[frozenset[str]]:
-    """As many together as a filter holds."""
+    """The names in sets that each fit into one filter."""
     chunk, weight = set[str](), 0
     for name in sorted(names):
         weight += (own := _weight(re.escape(name)))
@@ -270,7 +263,7 @@ def _chunks(names: Iterable[str]) -> Iterator[frozenset[str]]:
 
 
 def _weight(escaped: str) -> int:
-    """What a name takes of a URL, with a sign between it and the next."""
+    """The characters of a URL that a name takes, with the separator."""
     return len(quote(escaped)) + 3
 
 
@@ -279,7 +272,7 @@ def _by_name(expression: str) -> Mapping[str, str]:
 
 
 def _prefix(expression: str) -> str:
-    """The text that all that the pattern matches begins with, as far as can be told without reading all of it."""
+    """A text that each match of the expression begins with; "" where it is not obvious."""
     if "|" in expression or "(?" in expression:
         return ""
     found = _LITERAL.match(expression)

@@ -1,108 +1,144 @@
-"""What the operator says about a broker."""
+"""The settings of a RabbitMQ source, and of the metrics that the operator defines on it."""
 
+import re
 import urllib.parse
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from hpad.adapter import parse_duration, shown
-from hpad_adapters.rabbitmq.modes import COUNTS, Metric, OnMissing, OnStalled, compiled
+from hpad.adapter_http import OAuth2, Secret, SecretRef, secret, url_flaw
 
-Reader = Literal["management", "prometheus", "amqp"]
+Mode = Literal[
+    "messages",
+    "ready",
+    "unacked",
+    "publish_rate",
+    "deliver_rate",
+    "ack_rate",
+    "drain_time",
+    "consumers",
+    "utilisation",
+]
+Aggregate = Literal["sum", "max", "avg", "min"]
+OnMissing = Literal["error", "zero"]
+OnStalled = Literal["hold", "up"]
 
-_SCHEMES: dict[str, tuple[str, ...]] = {
-    "management": ("http", "https"),
-    "prometheus": ("http", "https"),
-    "amqp": ("amqp", "amqps"),
-}
-_EXAMPLES = {
-    "management": "http://rabbitmq:15672",
-    "prometheus": "http://rabbitmq:15692",
-    "amqp": "amqp://rabbitmq:5672",
-}
-_OFFERED = {"prometheus": COUNTS | {"consumers"}, "amqp": frozenset({"ready", "consumers"})}
-_LONGEST_RATE_WINDOW = timedelta(minutes=10)  # what a broker keeps at its finest resolution unless told otherwise
-_SAMPLE_SPACING = timedelta(seconds=5)
-_MOST_PER_PAGE = 500  # RabbitMQ refuses more
+MODES: tuple[str, ...] = get_args(Mode)
+AGGREGATES: tuple[str, ...] = get_args(Aggregate)
+COUNTS = frozenset({"messages", "ready", "unacked"})
+"""Modes that the broker counts as of now. All others come from its statistics, which are up to five seconds old."""
+UNSUMMABLE = frozenset({"drain_time", "utilisation"})
+"""Modes whose sum over queues has no meaning: two queues that drain in a minute each are both empty after a minute."""
+ANY_VHOST = "*"
 
 
-class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value that is kept elsewhere.
+class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A metric that the operator defines. An HPA's selector may set what it leaves open.
 
-    file: whose content it is, read again each time; env: the variable that holds it.
+    queue: one queue, by its name; queues: several; queue_regex: all queues whose whole name matches, case-sensitive.
+        Without any of the three the selector must name the `queue`.
+    exclude_regex: leaves out queues that queue_regex matches.
+    vhost: one, or a list; "*" with a queue_regex stands for all vhosts that the user may see.
+    mode: messages, ready, unacked (counts); publish_rate, deliver_rate, ack_rate (per second); drain_time (seconds
+        until the queue is empty at the rate of delivery); consumers; utilisation (the share of time, 0 to 1, in which
+        no consumer could take another message: it grows when consumers are too few). Counts are as of now. The others
+        come from the broker's statistics, which are five seconds old, or ten for a new queue.
+    include_unacked: false leaves messages that consumers hold out of messages and drain_time.
+    aggregate: of several queues: sum, max, avg or min; by default sum, or max for drain_time and utilisation.
+    on_missing_queue, on_stalled: as for the source, for this metric.
     """
 
-    file: str = ""
-    env: str = ""
+    queue: str = ""
+    queues: list[str] = []
+    queue_regex: str = ""
+    exclude_regex: str = ""
+    vhost: str | list[str] = []
+    mode: Mode | None = None
+    include_unacked: bool = True
+    aggregate: Aggregate | None = None
+    on_missing_queue: OnMissing | None = None
+    on_stalled: OnStalled | None = None
 
     def __post_init__(self) -> None:
-        if bool(self.file) == bool(self.env):
-            raise ValueError("give one of file and env")
-
-
-class OAuth2(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Tokens by the client credentials grant (RFC 6749, section 4.4).
-
-    token_url: of the identity provider; client_id: who hpad is there; client_secret: its secret; client_secret_file: a
-        file that holds it; client_secret_env: a variable with it.
-    scopes, params: what else the provider wants to know, such as {audience: rabbitmq}.
-    client_auth: how the client shows who it is: basic (a header), or body (fields of the form).
-    """
-
-    token_url: str
-    client_id: str
-    client_secret: str = ""
-    client_secret_file: str = ""
-    client_secret_env: str = ""
-    scopes: list[str] = []
-    params: dict[str, str] = {}
-    client_auth: Literal["basic", "body"] = "basic"
-
-    def __post_init__(self) -> None:
-        _check_url("token_url", self.token_url, ("http", "https"), "https://login.example.com/oauth/token")
-        if sum(map(bool, (self.client_secret, self.client_secret_file, self.client_secret_env))) != 1:
-            raise ValueError("client_secret: give one of client_secret, client_secret_file and client_secret_env")
-
-    def __repr__(self) -> str:
-        return f"OAuth2(token_url={self.token_url!r}, client_id={self.client_id!r}, …)"
+        given = [name for name in ("queue", "queues", "queue_regex") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]}: {' and '.join(given)} are given; one of them is enough")
+        if self.exclude_regex and not self.queue_regex:
+            raise ValueError("exclude_regex: leaves out queues of a queue_regex, but there is none")
+        for name in ("queue_regex", "exclude_regex"):
+            compiled(name, getattr(self, name))
+        if ANY_VHOST in self.vhosts and (not self.queue_regex or len(self.vhosts) > 1):
+            raise ValueError(f'vhost: "{ANY_VHOST}" stands for all vhosts and needs a queue_regex')
+        if self.aggregate == "sum" and self.mode in UNSUMMABLE:
+            raise ValueError(f"aggregate: a sum of {self.mode} has no meaning; write max, avg or min")
 
     @property
-    def secret(self) -> str | Elsewhere:
-        """The client's secret, wherever it is."""
-        return _kept(self.client_secret, self.client_secret_file, self.client_secret_env)
+    def vhosts(self) -> tuple[str, ...]:
+        """The vhosts that the metric names, () where the selector or the source names them."""
+        named = [self.vhost] if isinstance(self.vhost, str) else self.vhost
+        return tuple(name for name in named if name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The queues that the metric names."""
+        return (self.queue,) if self.queue else tuple(self.queues)
+
+
+def compiled(field: str, pattern: str) -> re.Pattern[str] | None:
+    """The pattern, None for an empty one; raises ValueError."""
+    try:
+        return re.compile(pattern) if pattern else None
+    except re.error as error:
+        raise ValueError(f"{field}: {shown(pattern)} is not a regular expression: {error}") from None
+
+
+Reader = Literal["management", "amqp", "prometheus"]
+"""`prometheus` is refused with the setting to write instead."""
+
+_SCHEMES: dict[str, tuple[str, ...]] = {"management": ("http", "https"), "amqp": ("amqp", "amqps")}
+_EXAMPLES = {"management": "http://rabbitmq:15672", "amqp": "amqp://rabbitmq:5672"}
+_AMQP_MODES = frozenset({"ready", "consumers"})
+_REMOVED = (
+    "source: prometheus has been removed: write source: management, or read the metrics of rabbitmq_prometheus from "
+    "the Prometheus server that scrapes them, with the adapter prometheus"
+)
+_LONGEST_RATE_WINDOW = timedelta(minutes=10)  # by default a broker keeps its finest resolution so long
+_SAMPLE_SPACING = timedelta(seconds=5)
+_MOST_PER_PAGE = 500  # RabbitMQ refuses more
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One broker, or one cluster of brokers.
 
-    url: where the source answers, such as "http://rabbitmq:15672", without credentials; of a list, the first that gives
-        an answer is taken, and asked first from then on. With source prometheus: of a cluster, the addresses of all
-        nodes, which are asked all, as each tells of the queues alone that it leads.
-    source: management (the management API: everything), prometheus (/metrics/detailed of rabbitmq_prometheus, port
-        15692: counts and consumers, one cheap request a vhost), or amqp (a passive declaration of each queue: ready and
-        consumers; needs the extra `hpad[amqp]`). In clusters management is the one to take: of a quorum queue without a
-        leader prometheus says nothing, which after half a minute means that there is none, and amqp that it is empty.
-    metrics: name -> metric of the operator's own, beside queue_messages, queue_messages_ready and
-        queue_messages_unacknowledged, whose selector says which queue.
+    url: the address of the source, such as "http://rabbitmq:15672", without credentials; of a list, the first node that
+        answers is used, and asked first from then on.
+    source: management (the management API: all metrics), or amqp (a passive declaration of each queue, for brokers
+        whose management API is not reachable: ready and consumers only; needs the extra `hpad[amqp]`; of a quorum queue
+        without a leader AMQP reports that it is empty).
+    metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready and
+        queue_messages_unacknowledged, whose selector names the queue.
     username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices.
-    password: of the user; password_file: a file that holds it, read again each time; password_env: a variable with it.
+    password: of the user; password_file: a file that holds it, read for each request; password_env: an environment
+        variable that holds it.
     bearer_token_file: a file with a token, instead of user and password; oauth2: where to get tokens, instead of both.
     vhost: of queries that name none.
-    vhosts, queues: what a metric's selector may say -> the real name, for names that label values cannot hold ("a/b").
-    only_vhosts, only_queues: the selector may name those of vhosts, queues alone.
-    patterns: what a metric's selector may say as queue_regex -> the regular expression; none: it may not.
-    page_size, max_queues: of a list. More queues than that are an error, never a part of them.
+    vhosts, queues: the name in a metric's selector -> the real name, for names that label values cannot hold ("a/b").
+    only_vhosts, only_queues: selectors may name the keys of vhosts, queues only.
+    patterns: the name in a metric's selector (queue_regex) -> the regular expression; empty: selectors name none.
+    page_size, max_queues: of a list. More queues than max_queues are an error, because a part would be a wrong number.
     on_missing_queue: a queue that does not exist, or a pattern without a match, is an error, so that replicas are held
-        or a fallback stands in, or zero. A field that the broker does not give is an error in any case.
-    on_stalled: what rates and drain_time are while messages wait and none is delivered: no answer, so that nothing is
-        scaled down ("hold"), or a value that scales up ("up": as if the backlog came in each second; drain_time as if
-        one message was delivered a rate_window).
-    rate_window: what a rate is the average of, 5s to 10m; smoothing: the weight of its newest five seconds (0 to 1) in
-        a moving average with weights that fade, 0 for a plain average.
+        or a fallback applies, or zero. A field that the broker does not report is an error in any case.
+    on_stalled: the value of rates and drain_time while messages wait and none is delivered: no value, so that nothing
+        is scaled down ("hold"), or a value that scales up ("up": as if the backlog came in each second; drain_time as
+        if one message was delivered per rate_window).
+    rate_window: the time over which a rate is averaged, 5s to 10m; smoothing: the weight of the newest five seconds
+        (0 to 1) in an exponential moving average, 0 for a plain average.
     headers: sent with each request; a value may be {file: …} or {env: …}.
-    ca, cert, key, key_password: PEM files for TLS, read again when they change, and the key's password, which may be
+    ca, cert, key, key_password: PEM files for TLS, loaded again when they change, and the key's password, which may be
         {file: …} or {env: …}; server_name: on the broker's certificate, if not the url's; insecure: trust any one.
+    proxy: the URL of an HTTP proxy. max_bytes: a longer answer is refused.
     request_timeout, connect_timeout: of one request to one node, such as "5s".
     """
 
@@ -127,21 +163,27 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     on_stalled: OnStalled = "hold"
     rate_window: str = "60s"
     smoothing: float = 0.0
-    headers: dict[str, str | Elsewhere] = {}
+    headers: dict[str, str | SecretRef] = {}
     ca: str = ""
     cert: str = ""
     key: str = ""
-    key_password: str | Elsewhere = ""
+    key_password: str | SecretRef = ""
     server_name: str = ""
     insecure: bool = False
+    proxy: str = ""
+    max_bytes: int = 32 << 20
     request_timeout: str = "5s"
     connect_timeout: str = "2s"
 
     def __post_init__(self) -> None:
+        if self.source == "prometheus":
+            raise ValueError(_REMOVED)
         if not self.nodes:
-            raise ValueError("url: the list is empty; write where the source answers")
+            raise ValueError("url: the list is empty; write the address of the source")
         for url in self.nodes:
-            _check_url("url", url, _SCHEMES[self.source], _EXAMPLES[self.source])
+            _check_url(url, self.source)
+        if self.proxy and (flaw := url_flaw(self.proxy, ("http",), "http://proxy:3128")):
+            raise ValueError(f"proxy: {flaw}")
         self._check_credentials()
         self._check_numbers()
         if self.key and not self.cert:
@@ -153,7 +195,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             compiled(f"patterns: {name}", pattern)
         for name, metric in self.metrics.items():
             if metric.mode is not None and not self.offers(metric.mode):
-                raise ValueError(f"metrics: {name}: mode: source {self.source} does not know {metric.mode}")
+                raise ValueError(f"metrics: {name}: mode: source {self.source} has no {metric.mode}")
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, username={self.username!r}, …)"
@@ -166,22 +208,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def timeout(self) -> timedelta:
-        """Of one request; raises ValueError."""
+        """The time for one request; raises ValueError."""
         return parse_duration(self.request_timeout)
 
     @property
     def rate_span(self) -> timedelta:
-        """What a rate is the average of."""
+        """The time over which a rate is averaged."""
         return parse_duration(self.rate_window)
 
     @property
-    def secret(self) -> str | Elsewhere:
-        """The user's password, wherever it is."""
-        return _kept(self.password, self.password_file, self.password_env)
+    def secret(self) -> Secret:
+        """The user's password."""
+        return secret(self.password, self.password_file, self.password_env)
 
     def offers(self, mode: str) -> bool:
-        """Whether the source knows such numbers."""
-        return self.source not in _OFFERED or mode in _OFFERED[self.source]
+        """Whether the source has values of this mode."""
+        return self.source == "management" or mode in _AMQP_MODES
 
     def _check_credentials(self) -> None:
         given = [name for name in ("password", "password_file", "password_env") if getattr(self, name)]
@@ -204,29 +246,23 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ValueError(f"rate_window: {shown(self.rate_window)} is not between 5s and 10m")
         if not 0 <= self.smoothing <= 1:
             raise ValueError(f"smoothing: {shown(self.smoothing)} is not a number from 0 to 1")
-        if not 1 <= self.page_size <= _MOST_PER_PAGE or self.max_queues < 1:
-            raise ValueError(f"page_size and max_queues are 1 or more, and a page has {_MOST_PER_PAGE} queues at most")
+        if not 1 <= self.page_size <= _MOST_PER_PAGE or self.max_queues < 1 or self.max_bytes < 1:
+            raise ValueError(
+                f"page_size, max_queues and max_bytes are 1 or more, and a page has {_MOST_PER_PAGE} queues at most"
+            )
 
 
-def _kept(value: str, file: str, env: str) -> str | Elsewhere:
-    return Elsewhere(file=file, env=env) if file or env else value
-
-
-def _check_url(field: str, url: str, schemes: tuple[str, ...], example: str) -> None:
-    """The text of a URL that may hold a password is never part of the message."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(f'{field}: not a URL; write something like "{example}"') from None
-    if "@" in parts.netloc:
-        raise ValueError(f"{field}: carries a user name or password; write them as username and password_file instead")
-    if parts.scheme in ("amqp", "amqps") and parts.scheme not in schemes:
-        raise ValueError(f'{field}: is for AMQP; the management API is needed, such as "{example}", or source: amqp')
-    if parts.scheme not in schemes or not host:
-        wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-        raise ValueError(f'{field}: must begin with {wanted} and name a host, such as "{example}"')
+def _check_url(url: str, source: str) -> None:
+    """Raises ValueError for a URL that is not the address of a broker for this source."""
+    example = _EXAMPLES[source]
+    if url.startswith(("amqp:", "amqps:")) and source == "management":
+        raise ValueError(
+            f'url: an AMQP address; write that of the management API, such as "{example}", or source: amqp'
+        )
+    if flaw := url_flaw(url, _SCHEMES[source], example):
+        raise ValueError(f"url: {flaw}")
+    parts = urllib.parse.urlsplit(url)
     if parts.query or parts.fragment:
-        raise ValueError(f"{field}: ends in a query or fragment; write scheme, host, port and path alone")
-    if "amqp" in schemes and parts.path.strip("/"):
-        raise ValueError(f"{field}: ends in a path; write the vhost as vhost")
+        raise ValueError("url: ends in a query or fragment; write scheme, host, port and path only")
+    if source == "amqp" and parts.path.strip("/"):
+        raise ValueError("url: ends in a path; write the vhost as vhost")
