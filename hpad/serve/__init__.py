@@ -1,8 +1,5 @@
-"""Read-only windows over HTTP.
-
-What keeps a window from opening.
-"""
+"""The read-only HTTP server: /metrics, health, JSON API, status page; TLS and authentication."""
 
 
 class ServeError(Exception):
-    """The window cannot be opened as told; the message names the address or the file and says why."""
+    """The server cannot start as configured; the message names the setting or address, the file and the reason."""

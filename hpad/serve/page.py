@@ -1,6 +1,7 @@
-"""The status page: one table, no script, everything escaped.
+"""The status page and the rows of the JSON API.
 
-What people and programs may see of each HPA: JSON-like builtins, one row an HPA, sorted by namespace and name.
+A row holds what the API shows of one HPA, as JSON-like builtins; rows are sorted by namespace and name. The page is one
+table without scripts, and everything in it is escaped.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ _DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 CONTENT_SECURITY_POLICY = (
     f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Nothing but the page's own style may run or be fetched, whatever an HPA is called."""
+"""Allows only the page's own style, whatever the names of HPAs contain."""
 
 _PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -85,9 +86,7 @@ _DRY_RUN = "dry run: hpad decides, but writes nothing to the cluster"
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
-    """What this hpad does, for the head of the page: `doing` as a sentence (None: how many HPAs there are), and `facts`
-    in a few words each (its role, where the HPAs come from, its version).
-    """
+    """The head of the page: `doing` as a sentence (None: the number of HPAs), and `facts` in a few words each."""
 
     doing: str | None = None
     facts: tuple[str, ...] = ()
@@ -98,7 +97,7 @@ PLAIN: Final = Mode()
 
 
 def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str], mode: Mode = PLAIN) -> str:
-    """The page for the rows of `serve.hpas`, under its mode and under what is wrong (`notes`)."""
+    """Returns the page as HTML. `notes` are problems, shown above the table."""
     doing = _text(mode.doing or f"{len(rows)} HPA{'' if len(rows) == 1 else 's'}")
     mark = f'<span class="mark">{_DRY_RUN}</span> ' if mode.dry_run else ""
     return _PAGE.substitute(
@@ -112,7 +111,7 @@ def render(rows: Sequence[Mapping[str, Any]], notes: Iterable[str], mode: Mode =
 
 def _row(row: Mapping[str, Any]) -> str:
     last = row["lastDecision"] or {"time": "", "sentence": "none here yet", "error": None}
-    competing = [held["message"] for held in row["conditions"] if held["type"] == COMPETING_WRITERS]
+    competing = [each["message"] for each in row["conditions"] if each["type"] == COMPETING_WRITERS]
     cells = {
         "health": "trouble" if last["error"] or competing else "well",
         "hpa": f"{row['namespace']}/{row['name']}",
@@ -128,22 +127,22 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _replicas(row: Mapping[str, Any]) -> str:
-    """The count, and the one it goes to where that was decided.
+    """Returns the current count, with the desired one if that was decided.
 
-    Where nothing could be decided or written, `desiredReplicas` is what an earlier decision left there, or 0; before
-    the target was ever read, the count is 0 as well, which it need not be.
+    If the last decision or write failed, `desiredReplicas` is 0 or from an earlier decision, and is not shown. Before
+    the first read of the target the current count is unknown, although the status says 0.
     """
     current, desired = row["currentReplicas"], row["desiredReplicas"]
-    stands = {held["type"]: held.get("status") for held in row["conditions"]}
-    if not current and SCALING_ACTIVE not in stands:
+    statuses = {each["type"]: each.get("status") for each in row["conditions"]}
+    if not current and SCALING_ACTIVE not in statuses:
         return "?"
-    stuck = FALSE in (stands.get(ABLE_TO_SCALE), stands.get(SCALING_ACTIVE))
-    never = not desired and SCALING_ACTIVE not in stands
-    return str(current) if stuck or never or current == desired else f"{current} → {desired}"
+    failed = FALSE in (statuses.get(ABLE_TO_SCALE), statuses.get(SCALING_ACTIVE))
+    undecided = not desired and SCALING_ACTIVE not in statuses
+    return str(current) if failed or undecided or current == desired else f"{current} → {desired}"
 
 
 def _text(text: str) -> str:
-    """Text for a page: neither markup nor a control character, such as one that turns the direction of what follows."""
+    """Escapes markup, and control characters such as those that change the direction of text."""
     return html.escape(harmless(text))
 
 
@@ -152,15 +151,15 @@ class HpaSource(Protocol):
 
 
 async def rows(source: HpaSource, store: Store, *, dry_run: bool = False) -> list[dict[str, Any]]:
-    """One row for each HPA of the source. Made in a thread: many of them must not hold up the loop."""
+    """Returns one row per HPA. A thread builds them, so that thousands do not block the event loop."""
     found = sorted(source.values(), key=lambda hpa: hpa.metadata.key)
     return await asyncio.to_thread(lambda: [row(hpa, store, dry_run=dry_run) for hpa in found])
 
 
 def row(hpa: HorizontalPodAutoscaler, store: Store, *, dry_run: bool = False) -> dict[str, Any]:
-    """`replicas`, `conditions` and `currentMetrics` are those of the status; `lastDecision` may be null.
+    """Returns the row of one HPA. `lastDecision` is None before the first decision.
 
-    `dryRun`: hpad writes nothing, so that status and decision are what they would be.
+    With `dryRun` hpad writes nothing: status and decision are what they would be.
     """
     key, spec = hpa.metadata.key, hpa.spec
     memory = store.get(key)

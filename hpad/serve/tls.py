@@ -1,4 +1,4 @@
-"""TLS of the windows: certificates that may change while hpad runs."""
+"""TLS of the HTTP server, with certificates that may be replaced while hpad runs."""
 
 import os
 import ssl
@@ -12,38 +12,40 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 class Certificates:
-    """The files of a Serving that has a certificate, as one SSL context that always speaks with their latest version.
+    """An SSL context that always uses the latest valid version of the certificate files.
 
-    A version is taken as a whole or not at all: certificate, key and authorities are put into a fresh context, to
-    which each new handshake is handed over. Sessions are not resumed, since that would outlive an authority.
+    Each version of certificate, key and authorities becomes a context of its own, to which new handshakes switch. TLS
+    sessions are not resumed, because a session would outlive a removed authority.
     """
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
-        self._seen: Stamp = ()
+        self._stamp: Stamp = ()
         self._latest: ssl.SSLContext
         self.context: ssl.SSLContext
 
     def open(self) -> None:
-        """Read the files for the first time; blocks. Raises ServeError."""
-        self._seen = self._stamp()
-        self._latest = self.context = self._read()
-        self.context.sni_callback = self._hand_over
+        """Reads the files. Blocks. Raises ServeError."""
+        self._stamp = self._read_stamp()
+        self._latest = self.context = self._load()
+        self.context.sni_callback = self._switch_context
 
     def refresh(self) -> bool:
-        """Whether the files had changed and are in use now; blocks. Raises ServeError for a version that is no good
-        (once, if it can be found at all): then the last good one stays in use."""
-        stamp = self._stamp()
-        if stamp == self._seen:
+        """Loads the files if they changed, and returns whether they did. Blocks.
+
+        Raises ServeError for an unusable version, once unless a file is missing; the previous version stays in use.
+        """
+        stamp = self._read_stamp()
+        if stamp == self._stamp:
             return False
-        self._seen = stamp
-        self._latest = self._read()
+        self._stamp = stamp
+        self._latest = self._load()
         return True
 
-    def _hand_over(self, tls: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
+    def _switch_context(self, tls: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
         tls.context = self._latest
 
-    def _read(self) -> ssl.SSLContext:
+    def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_TICKET
@@ -53,19 +55,19 @@ class Certificates:
             context.load_cert_chain(certificate, key, password=_no_password)
         except (OSError, ValueError) as error:
             files = f"tls_cert_file {certificate}, tls_private_key_file {key}"
-            raise ServeError(f"{files}: cannot be used for TLS: {_why(error)}") from None
+            raise ServeError(f"{files}: cannot be used for TLS: {_reason(error)}") from None
         if authorities is not None:
             try:
                 context.load_verify_locations(authorities)
             except OSError as error:
                 raise ServeError(
-                    f"client_ca_file: {authorities} holds no certificate authorities: {_why(error)}"
+                    f"client_ca_file: {authorities} holds no certificate authorities: {_reason(error)}"
                 ) from None
-            context.verify_mode = ssl.CERT_OPTIONAL  # probes have none to show
+            context.verify_mode = ssl.CERT_OPTIONAL  # probes have no certificate
         return context
 
-    def _stamp(self) -> Stamp:
-        """What differs whenever a file was replaced, also by way of a link."""
+    def _read_stamp(self) -> Stamp:
+        """Returns inode, size and time of each file: they change when it is replaced, also through a symbolic link."""
         stamps = []
         for setting, file in zip(_SETTINGS, self._files(), strict=True):
             if file is None:
@@ -85,9 +87,9 @@ class Certificates:
 
 
 def _no_password() -> str:
-    """A service has nobody to ask; without this OpenSSL would wait at the terminal."""
-    raise ValueError("the private key is encrypted, and there is no password")
+    """Refuses encrypted keys. Without a callback OpenSSL would prompt on the terminal."""
+    raise ValueError("the private key is encrypted; hpad needs an unencrypted key")
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)

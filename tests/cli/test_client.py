@@ -147,6 +147,6 @@ def test_a_port_that_is_taken_is_said_at_the_start(tmp_path: Path, capsys: pytes
         port = held.getsockname()[1]
         assert main(["run", "--kubeconfig", str(kubeconfig), f"--listen=127.0.0.1:{port}", "--log-level=error"]) == 2
     assert (
-        f"hpad: cannot listen on 127.0.0.1:{port}: another process listens there already (perhaps an hpad); "
-        "set `listen` to another port, or to none\n" in capsys.readouterr().err
+        f"hpad: cannot listen on 127.0.0.1:{port}: another process, perhaps another hpad, listens there; "
+        "set `listen` to another port or to none\n" in capsys.readouterr().err
     )

@@ -172,6 +172,6 @@ async def test_when_the_cluster_cannot_tell_nobody_gets_in_and_nothing_out() -> 
 async def test_verdicts_are_forgotten_before_they_are_too_many() -> None:
     authority, clock = Authority(), Virtual()
     async with reviewed(authority, clock) as reviewer:
-        for number in range(authentication._REMEMBERED + 50):
+        for number in range(authentication._MAX_VERDICTS + 50):
             reviewer._remember((b"digest", str(number)), authentication.Verdict.UNKNOWN)
-        assert len(reviewer._held) == authentication._REMEMBERED
+        assert len(reviewer._verdicts) == authentication._MAX_VERDICTS

@@ -88,7 +88,7 @@ class Stuck(Telemetry):
 
 @LOOPS
 def test_heads_that_never_end_keep_no_probe_out(loop: Any) -> None:
-    """140 slow connections at 128 seats, of which each sends a byte now and then."""
+    """140 slow connections where 128 are allowed; each sends a byte now and then."""
 
     async def main() -> list[bytes]:
         async with http_server.opened(Serving()) as server, clients(server, 140) as slow:
@@ -119,7 +119,7 @@ async def test_the_one_that_has_been_idle_for_longest_makes_room(monkeypatch: py
                 assert b"HTTP/1.1 200" in await client.ended()
 
 
-async def test_while_all_are_at_work_there_are_seats_for_probes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_all_connections_are_busy_only_probes_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS", 2)
     telemetry = Stuck()
     async with http_server.opened(Serving(), telemetry=telemetry) as server, clients(server, 2) as busy:
@@ -183,7 +183,7 @@ def test_a_head_has_ten_seconds() -> None:
     assert limits.Connection.head_patience == 10
 
 
-async def test_with_tls_the_seats_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_connections_have_the_same_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS", 2)
     authority = trustme.CA()
     certificate, key = http_server.write_certificate(tmp_path, authority)
@@ -207,10 +207,10 @@ class OpenConnection:
         self.aborted = True
 
 
-def test_seats_are_bounded_whatever_comes() -> None:
+def test_connections_are_bounded() -> None:
     connections = Connections(2, 1)
     busy = [OpenConnection(None) for _ in range(4)]
-    assert [connections.take(connection) for connection in busy] == [
+    assert [connections.admit(connection) for connection in busy] == [
         Admission.ANY,
         Admission.ANY,
         Admission.PROBES,
@@ -218,9 +218,9 @@ def test_seats_are_bounded_whatever_comes() -> None:
     ]
     assert len(connections) == 3
     busy[0].idle_since, busy[2].idle_since = 5.0, 4.0
-    assert connections.take(OpenConnection(1.0)) is Admission.PROBES  # in place of the third, which was idle for longer
+    assert connections.admit(OpenConnection(1.0)) is Admission.PROBES  # replaces the third, idle longer
     assert [connection.aborted for connection in busy] == [False, False, True, False]
-    connections.leave(busy[2])
+    connections.remove(busy[2])
     assert len(connections) == 3
-    connections.leave(busy[1])
+    connections.remove(busy[1])
     assert len(connections) == 2

@@ -82,15 +82,17 @@ class Busy(Telemetry):
 async def test_so_many_requests_are_worked_on_at_a_time() -> None:
     telemetry = Busy()
     async with http_server.opened(Serving(), telemetry=telemetry) as server:
-        asked = [asyncio.create_task(http_server.get(server.url + "/metrics")) for _ in range(limits.AT_WORK * 3)]
+        asked = [
+            asyncio.create_task(http_server.get(server.url + "/metrics")) for _ in range(limits.CONCURRENT_REQUESTS * 3)
+        ]
         async with asyncio.timeout(SOON):
-            while telemetry.inside < limits.AT_WORK:  # noqa: ASYNC110  # the state of the world
+            while telemetry.inside < limits.CONCURRENT_REQUESTS:  # noqa: ASYNC110  # the state of the world
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)  # more would come, if they could
         telemetry.end.set()
         answers = await asyncio.gather(*asked)
     assert {status for status, _ in answers} == {200}
-    assert telemetry.most == limits.AT_WORK
+    assert telemetry.most == limits.CONCURRENT_REQUESTS
 
 
 async def test_who_does_not_shake_hands_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
