@@ -19,7 +19,7 @@ from hpad.kube import codec, competitors, errors, managed_fields, paths, scale
 from hpad.kube.client import Client
 from hpad.kube.competitors import TargetKey
 from hpad.settings import Settings
-from hpad.settings.shape import YIELD
+from hpad.settings.model import YIELD
 
 _OURS = "hpad"
 """The manager that an API server notes for our writes: the user agent up to its slash."""

@@ -18,7 +18,7 @@ from hpad.adapter import Adapter, AdapterError
 from hpad.api import duration
 from hpad.api.sample import SOURCE_TYPES
 from hpad.engine.view import Gates
-from hpad.settings import shape
+from hpad.settings import model
 from hpad.sources import plugins
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -233,7 +233,7 @@ def forms() -> dict[str, Json]:
         "namespaces": _either(_list(label), "names with commas between"),
         "hpa_selector": text,
         "manifests": path,
-        "competing_hpas": {"enum": list(shape.COMPETING)},
+        "competing_hpas": {"enum": list(model.COMPETING)},
         "sync_period": span,
         "workers": count,
         "max_staleness": span,
@@ -267,7 +267,7 @@ def forms() -> dict[str, Json]:
         "leader_elect_lease_duration": span,
         "leader_elect_renew_deadline": span,
         "leader_elect_retry_period": span,
-        "leader_elect_resource_lock": {"const": shape.LEASES},
+        "leader_elect_resource_lock": {"const": model.LEASES},
         "leader_elect_resource_name": name,
         "leader_elect_resource_namespace": label,
     }
@@ -332,14 +332,14 @@ def _property(name: str, form: Json) -> Json:
 def _written(name: str, base: settings.Settings) -> Any:
     """The default as it would stand in a file; None for what is simply not set."""
     if name == "leader_elect_resource_lock":
-        return shape.LEASES
+        return model.LEASES
     if name == "store":
         return None  # what fits the way hpad is run
     if name == "listen" and base.listen is not None:
         return "{}:{}".format(*base.listen)
     if name == "feature_gates":
         gates = msgspec.structs.asdict(base.tunables.gates)
-        return {name: on for name, on in gates.items() if name != shape.ZERO}  # follows the API server
+        return {name: on for name, on in gates.items() if name != model.ZERO}  # follows the API server
     if name == "sources":
         return {}
     return _plain(_found(name, base))

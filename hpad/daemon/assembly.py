@@ -25,7 +25,7 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
 from hpad.recording import writer
 from hpad.settings import Settings
-from hpad.settings.shape import YIELD
+from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, memory, persistent, sqlite
 from hpad.telemetry import Telemetry

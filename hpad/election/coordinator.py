@@ -11,7 +11,7 @@ from hpad.clock import Clock
 from hpad.election import leader, members, shards
 from hpad.election import lease as lease_module
 from hpad.kube import client, events
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
 
 _FLUSH_SECONDS = 2.0

@@ -24,7 +24,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.election import lease
 from hpad.kube import errors
-from hpad.settings.shape import JITTER, Election
+from hpad.settings.model import JITTER, Election
 from hpad.telemetry import Telemetry
 
 

@@ -26,7 +26,7 @@ from hpad.engine.conditions import NORMAL, Event
 from hpad.kube import errors, events, paths
 from hpad.kube.client import Client
 from hpad.kube.events import EventRecorder
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 LEASES = paths.Resource("coordination.k8s.io", "v1", "leases", "Lease")
 API_VERSION = "coordination.k8s.io/v1"

@@ -29,7 +29,7 @@ from hpad.election.lease import Object
 from hpad.kube import errors
 from hpad.kube.client import Client
 from hpad.kube.events import EventRecorder
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 LABEL: Final = "hpad.io/member-of"
 MEMBER_SET: Final = "hpad.io/roster"

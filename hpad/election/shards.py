@@ -55,7 +55,7 @@ from hpad.election import lease
 from hpad.election.leader import ElectionStatus, LeadershipLease
 from hpad.election.members import Member, Members
 from hpad.kube import errors
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
 
 

@@ -24,7 +24,7 @@ from hpad.clock import Clock, SystemClock
 from hpad.serve import ServeError as ServeError
 from hpad.serve import authentication, limits, page, tls
 from hpad.serve.authentication import Reviewer
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 from hpad.store.memory import Store
 from hpad.telemetry import CONTENT_TYPE, Telemetry
 

@@ -5,7 +5,7 @@ import ssl
 from pathlib import Path
 
 from hpad.serve import ServeError
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 
 _SETTINGS = ("tls_cert_file", "tls_private_key_file", "client_ca_file")
 Stamp = tuple[tuple[int, int, int], ...]

@@ -1,12 +1,11 @@
-"""What the daemon is told: a YAML file, then `HPAD_*` of the environment, then flags; the later one wins.
+"""The daemon's settings: a YAML file, then `HPAD_*` variables, then flags; the later one wins.
 
-Every field is read by one parser, whichever way it came, so that "15s" means the same everywhere. What is wrong is
-named with where it stood (file, variable or flag), the field, the value, and what would be right; what belongs to an
-adapter (and may be a secret) is never repeated.
+Each field has one parser for all three origins, so "15s" means the same everywhere. An error names the place (file,
+variable or flag), the field, the value, and what would be right. Values of adapters' own fields may be secrets, and are
+never shown.
 """
 
-from hpad.settings.origins import load, origins
-from hpad.settings.sections import (
+from hpad.settings.fields import (
     ELECTION,
     JOINED,
     OF_SOURCES,
@@ -17,7 +16,8 @@ from hpad.settings.sections import (
     TUNABLES,
     of_adapter,
 )
-from hpad.settings.shape import (
+from hpad.settings.loader import load, origins
+from hpad.settings.model import (
     BUILT_IN_SOURCES,
     HISTORY_FILE,
     LOG_FORMATS,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from hpad.api.text import shown
-from hpad.settings import values as settings
+from hpad.settings import parsers as settings
 from hpad.sources import redact
 
 _PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")

@@ -12,7 +12,7 @@ from support import http_server
 
 from hpad.cli import main
 from hpad.serve.server import Server
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 
 
 async def asked(*arguments: object) -> int:

@@ -19,7 +19,7 @@ from hpad.cli.checks import Finding
 from hpad.daemon import assembly
 from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.lab.cluster import Cluster
-from hpad.settings.shape import Election, Serving
+from hpad.settings.model import Election, Serving
 from hpad.sources import plugins
 from hpad_adapters import static
 

@@ -13,7 +13,7 @@ from hpad import settings
 from hpad.cli import main, run
 from hpad.engine.view import Gates
 from hpad.manifests import folder
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 
 def told(*arguments: str) -> settings.Settings:
@@ -115,9 +115,9 @@ def test_shards_are_off_unless_asked_for_and_keep_histories_in_the_cluster() -> 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--leader-elect"], "shards: all replicas share the HPAs, with leader_elect one does all the work"),
-        (["--store=sqlite:x.db"], "store: sqlite is this replica's own"),
-        (["--store=memory"], "store: memory is this replica's own"),
+        (["--leader-elect"], "shards: with shards all replicas work, with leader_elect only one"),
+        (["--store=sqlite:x.db"], "store: sqlite is local to this replica"),
+        (["--store=memory"], "store: memory is local to this replica"),
         (["--leader-elect-retry-period=3s"], "10s is less than 4 times the retry period of 3s"),
         ([f"--leader-elect-resource-name={'x' * 64}"], "has more than 63 characters"),
     ],
@@ -157,7 +157,7 @@ def test_the_originals_flags_of_leader_election() -> None:
         ("--leader-elect-lease-duration=10s", "10s is not more than the renew deadline of 10s"),
         ("--leader-elect-retry-period=9s", "10s is not more than 1.2 times the retry period of 9s"),
         ("--leader-elect-lease-duration=15500ms", "15.5s is not a whole number of seconds"),
-        ("--leader-elect-resource-name=No_Name", "--leader-elect-resource-name: 'No_Name' is no name"),
+        ("--leader-elect-resource-name=No_Name", "--leader-elect-resource-name: 'No_Name' is not a name"),
         ("--leader-elect=maybe", "--leader-elect: 'maybe' is neither true nor false"),
     ],
 )

@@ -21,7 +21,7 @@ from hpad.daemon import app, assembly, lifecycle
 from hpad.engine.view import Tunables
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.settings.shape import Election, Serving
+from hpad.settings.model import Election, Serving
 from hpad.sources.manager import SourcesRejected
 from hpad.store import persistent
 from hpad.telemetry import Telemetry

@@ -16,7 +16,7 @@ import msgspec
 from e2e.conftest import AT_LAST
 
 from hpad.daemon import app
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 QUICK = Election(
     enabled=True,

@@ -19,7 +19,7 @@ from hpad.cli import doctor
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster, tls, users
-from hpad.settings.shape import Election, Serving
+from hpad.settings.model import Election, Serving
 
 pytest_plugins = ("support.kubectl_fixtures",)
 Json = dict[str, Any]

@@ -26,7 +26,7 @@ from support.relay import Relay
 from hpad import settings
 from hpad.api.metadata import Key
 from hpad.lab.cluster import Cluster
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 SEED = int(os.environ.get("HPAD_SHARDS_SEED", "20261120"))
 ROUNDS = int(os.environ.get("HPAD_SHARDS_ROUNDS", "1"))

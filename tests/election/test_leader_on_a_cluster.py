@@ -16,7 +16,7 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.events import EventRecorder
 from hpad.lab.cluster import Cluster
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
 
 GRACE = 0.02

@@ -15,7 +15,7 @@ from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
-from hpad.settings.shape import Election, election_problems
+from hpad.settings.model import Election, election_problems
 
 ELECTION = Election(enabled=True)
 NOW = datetime(2026, 11, 20, 16, 23, 49, 440524, tzinfo=UTC)
@@ -155,7 +155,7 @@ def test_figures_are_judged_as_by_client_go(figures: tuple[float, float, float],
     told = Election(**{name: timedelta(seconds=value) for name, value in zip(names, figures, strict=True)})
     found = election_problems(told)
     assert len(found) == len(words)
-    assert all(fault.startswith(start) for fault, start in zip(found, words, strict=True))
+    assert all(f"{field}: {text}".startswith(start) for (field, text), start in zip(found, words, strict=True))
 
 
 # --- Against an API server ---

@@ -16,7 +16,7 @@ from hpad.api.metadata import Key
 from hpad.election import lease, shards
 from hpad.election.leader import Leader
 from hpad.election.shards import Assignment
-from hpad.settings.shape import JITTER, Election
+from hpad.settings.model import JITTER, Election
 from hpad.telemetry import Telemetry
 
 TICKS = 1600

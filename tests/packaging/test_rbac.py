@@ -21,7 +21,7 @@ from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster, Resource, ScalePaths
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 Json = dict[str, Any]
 RABBITS = Resource("example.com", ("v1",), "rabbits", "Rabbit", scale=ScalePaths(selector=".status.selector"))

@@ -16,7 +16,7 @@ from hpad.api.text import harmless, harmless_json, harmless_lines
 from hpad.cli import output
 from hpad.clock import SystemClock
 from hpad.serve import page
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 from hpad.sources import call, limits
 from hpad.sources.redact import Redactor
 from hpad_adapters.redis import Redis

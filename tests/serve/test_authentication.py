@@ -16,7 +16,7 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.serve import authentication
 from hpad.serve.server import ServeError
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 
 SECRET = "one-token"
 OTHER = "another-token"

@@ -14,7 +14,7 @@ from hpad.daemon import process
 from hpad.serve import limits
 from hpad.serve.limits import Admission, Connections
 from hpad.serve.server import Server
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 from hpad.telemetry import Telemetry
 
 SOON = 120.0

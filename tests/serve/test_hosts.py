@@ -8,7 +8,7 @@ from support import http_server
 
 from hpad.serve import server as hosts
 from hpad.serve.server import Server
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 
 LOCAL = ("localhost", "LOCALHOST:8473", "localhost.", "hpad.localhost:80", "127.0.0.1", "127.1.2.3:8473", "[::1]:8473")
 FOREIGN = (

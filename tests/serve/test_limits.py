@@ -13,7 +13,7 @@ from hpad.api.hpa import from_builtins
 from hpad.daemon import process
 from hpad.serve import limits
 from hpad.serve.server import Server
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 
 
 async def said(server: Server, request: bytes) -> bytes:

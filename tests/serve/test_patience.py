@@ -14,7 +14,7 @@ from support import http_server
 from hpad.serve import limits, tls
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 from hpad.telemetry import Telemetry
 
 SOON = 120.0

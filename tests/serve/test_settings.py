@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hpad import settings
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 
 
 def test_the_settings_of_the_guard(tmp_path: Path) -> None:

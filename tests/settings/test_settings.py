@@ -86,13 +86,16 @@ routes:
     [
         ("sync_periode: 15s", "hpad.yaml: unknown field 'sync_periode'; did you mean 'sync_period'?"),
         ("sync_period: 15", 'hpad.yaml: sync_period: 15 has no unit: write "15s" for seconds'),
-        ("sync_period: 0s", "hpad.yaml: sync_period: '0s' is no time at all: a duration above zero is needed"),
-        ("sync_period: 15ms", "hpad.yaml: sync_period: '15ms' is less than 100ms, the least that works"),
-        ("max_staleness: 5ms", "hpad.yaml: max_staleness: '5ms' is less than 1s, the least that works"),
-        ("namespaces: [shop, No_Name]", "hpad.yaml: namespaces: 'No_Name' is no namespace: a lowercase RFC 1123 label"),
-        ("namespaces: shop/pods", "hpad.yaml: namespaces: 'shop/pods' is no namespace"),
-        ("leader_elect_resource_namespace: a.b", "leader_elect_resource_namespace: 'a.b' is no namespace"),
-        ("store: {kind: cluster, namespace: a.b}", "hpad.yaml: store: namespace: 'a.b' is no namespace"),
+        ("sync_period: 0s", "hpad.yaml: sync_period: '0s' is zero: a duration above zero is needed"),
+        ("sync_period: 15ms", "hpad.yaml: sync_period: '15ms' is less than 100ms, the minimum"),
+        ("max_staleness: 5ms", "hpad.yaml: max_staleness: '5ms' is less than 1s, the minimum"),
+        (
+            "namespaces: [shop, No_Name]",
+            "hpad.yaml: namespaces: 'No_Name' is not a namespace: a lowercase RFC 1123 label",
+        ),
+        ("namespaces: shop/pods", "hpad.yaml: namespaces: 'shop/pods' is not a namespace"),
+        ("leader_elect_resource_namespace: a.b", "leader_elect_resource_namespace: 'a.b' is not a namespace"),
+        ("store: {kind: cluster, namespace: a.b}", "hpad.yaml: store: namespace: 'a.b' is not a namespace"),
         ("leader_elect_lease_duration: 5s", "hpad.yaml: leader_elect_lease_duration: 5s is not more than the renew"),
         (
             "leader_elect_lease_duration: 600000h",
@@ -104,18 +107,18 @@ routes:
         ("downscale_stabilization: -5m", "hpad.yaml: downscale_stabilization: '-5m' is negative"),
         ("tolerance: 10", "hpad.yaml: tolerance: 10 is not a number from 0 to 1"),
         (f"tolerance: {'9' * 400}", "is not a number from 0 to 1"),
-        (f"kube_api_qps: {'9' * 400}", "is not a number of requests a second"),
-        (f"kube_api_burst: {'9' * 400}", "is more than 2147483647, the most there can be"),
-        ("workers: 2147483648", "hpad.yaml: workers: 2147483648 is more than 2147483647, the most there can be"),
+        (f"kube_api_qps: {'9' * 400}", "is not a number of requests per second"),
+        (f"kube_api_burst: {'9' * 400}", "is more than 2147483647, the maximum"),
+        ("workers: 2147483648", "hpad.yaml: workers: 2147483648 is more than 2147483647, the maximum"),
         (
             f"sources: {{a: {{adapter: rabbitmq, limits: {{rate: {'9' * 400}}}}}}}",
-            "is not a number above 0 (calls a second)",
+            "is not a number above 0 (calls per second)",
         ),
         ("workers: none", "hpad.yaml: workers: 'none' is not a whole number of 1 or more"),
         ("workers: true", "hpad.yaml: workers: true is not a whole number of 1 or more"),
         ("listen: '8080'", "hpad.yaml: listen: '8080' is not of the form host:port"),
         ("feature_gates: {HPAScaleToZer: true}", "no feature gate 'HPAScaleToZer'; did you mean 'HPAScaleToZero'?"),
-        ("feature_gates: HPAScaleToZero", "'HPAScaleToZero' is given no value: write HPAScaleToZero=true or =false"),
+        ("feature_gates: HPAScaleToZero", "'HPAScaleToZero' has no value: write HPAScaleToZero=true or =false"),
         ("hpa_selector: a=b=c", "hpa_selector: 'a=b=c' is not a label selector such as \"autoscaler=hpad\": "),
         ("feature_gates: {HPAScaleToZero: 2}", "hpad.yaml: feature_gates: 2 is neither true nor false"),
         ("sources: [rabbitmq]", "hpad.yaml: sources: sources are a mapping"),
@@ -130,7 +133,7 @@ routes:
         ("log_level: loud", "hpad.yaml: log_level: 'loud' is not one of debug, info, warning, error"),
         ("a: [", "hpad.yaml:1: not valid YAML"),
         ("- a", "hpad.yaml: not a mapping of settings"),
-        ("pods: 3", "hpad.yaml: unknown field 'pods'; `hpad config show` names all there are"),
+        ("pods: 3", "hpad.yaml: unknown field 'pods'; `hpad config show` lists all settings"),
         (
             "apiVersion: v1\nkind: Config",
             "hpad.yaml: this is a Kubernetes object (kind: Config), not a mapping of settings",
@@ -178,7 +181,7 @@ def test_what_does_not_go_together_is_named_by_where_it_was_said(tmp_path: Path)
 )
 def test_a_flag_without_a_value_does_not_mean_everything(field: str, flag: str) -> None:
     """As where a shell's variable is not set: hpad would look after HPAs that it was never meant for."""
-    with pytest.raises(settings.SettingsError, match=f"^{flag}: '' says nothing: give a value, or leave the flag out$"):
+    with pytest.raises(settings.SettingsError, match=f"^{flag}: '' is empty: give a value, or leave the flag out$"):
         settings.load(None, {}, {field: (flag, "")})
 
 
@@ -248,8 +251,8 @@ def test_histories_survive_where_it_fits() -> None:
 
 
 def test_a_store_that_makes_no_sense_is_named(tmp_path: Path) -> None:
-    assert problem(tmp_path, "store: {kind: sqlite}").startswith("hpad.yaml: store: path is missing: which file")
-    with pytest.raises(settings.SettingsError, match=r"^--store: path is missing: which file"):
+    assert problem(tmp_path, "store: {kind: sqlite}").startswith("hpad.yaml: store: path is missing: name the file")
+    with pytest.raises(settings.SettingsError, match=r"^--store: path is missing: name the file"):
         settings.load(None, {}, {"store": ("--store", "sqlite")})
-    assert "means nothing to the kind cluster" in problem(tmp_path, "store: {kind: cluster, path: /x}")
+    assert "applies only to the kind sqlite, not to cluster" in problem(tmp_path, "store: {kind: cluster, path: /x}")
     assert "'redis' is not one of memory, sqlite, cluster" in problem(tmp_path, "store: redis")

@@ -14,7 +14,7 @@ from support.lease_candidates import Network, OddClock, Server, Switched
 
 from hpad.election import lease
 from hpad.kube import errors
-from hpad.settings.shape import JITTER, Election
+from hpad.settings.model import JITTER, Election
 
 FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
 

@@ -13,7 +13,7 @@ from hpad.clock import Clock
 from hpad.serve.authentication import Reviewer
 from hpad.serve.page import HpaSource
 from hpad.serve.server import Server
-from hpad.settings.shape import Serving
+from hpad.settings.model import Serving
 from hpad.store.memory import InMemory
 from hpad.telemetry import Telemetry
 

@@ -14,7 +14,7 @@ from hpad.api.metadata import Key
 from hpad.election import lease
 from hpad.election.leader import Leader
 from hpad.kube import errors
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
 
 ANY = Key("default", "web")

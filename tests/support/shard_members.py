@@ -14,7 +14,7 @@ from support.lease_candidates import CONFLICT, OddClock, Switched
 from hpad.api.metadata import Key
 from hpad.election import lease, members, shards
 from hpad.kube import errors
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
 
 KEYS = tuple(Key("default", f"app-{number}") for number in range(12))

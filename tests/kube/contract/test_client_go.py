@@ -14,7 +14,7 @@ from support import apiserver
 
 from hpad.election import lease
 from hpad.kube.errors import ApiError
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 CONTROLLER = "kube-controller-manager"
 LEASE = "/apis/coordination.k8s.io/v1/{ns}/leases/shared"

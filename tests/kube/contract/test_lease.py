@@ -3,7 +3,7 @@
 from typing import Any
 
 from hpad.election import lease
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 LEASE = "/apis/coordination.k8s.io/v1/{ns}/leases/hpad"
 

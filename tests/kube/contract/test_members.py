@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from hpad.election import lease, members
-from hpad.settings.shape import Election
+from hpad.settings.model import Election
 
 LEASES = "/apis/coordination.k8s.io/v1/{ns}/leases"
 

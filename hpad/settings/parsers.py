@@ -1,5 +1,8 @@
-"""How single values are read: every parser takes what YAML, a variable or a flag gives, and raises ValueError with
-what would be right."""
+"""Parsers of single values.
+
+A parser takes a value from YAML, an environment variable or a flag, and raises ValueError with the value and the
+expected form.
+"""
 
 import difflib
 import functools
@@ -15,22 +18,22 @@ from hpad.api.names import label_faults, subdomain_faults
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine.view import Gates
-from hpad.settings.shape import LEASES
+from hpad.settings.model import LEASES
 
 _T = TypeVar("_T")
-_LEAST_BYTES = 1 << 20
-_LEAST_PERIOD = timedelta(milliseconds=100)
-_LEAST_STALENESS = timedelta(seconds=1)
-_MOST = 2**31 - 1  # the original's flags are of 32 bits
+_MIN_BYTES = 1 << 20
+_MIN_PERIOD = timedelta(milliseconds=100)
+_MIN_STALENESS = timedelta(seconds=1)
+_MAX_COUNT = 2**31 - 1  # flags of kube-controller-manager have 32 bits
 _RETIRED_GATES = {"HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32"}
 _RETIRED_LOCKS = {"endpoints": "1.24", "configmaps": "1.24", "endpointsleases": "1.28", "configmapsleases": "1.28"}
-"""Kinds of locks that client-go had (resourcelock/interface.go), and the version that was the first without them."""
+"""Lock types that client-go had (resourcelock/interface.go), with the first version of Kubernetes without them."""
 
 
 class Flaw(NamedTuple):
-    """What is wrong at a place of the configuration: keys, and positions in lists, from the setting on.
+    """A problem at a place of the configuration: keys and list positions, starting with the setting.
 
-    `key`: the field within that place that should not be there, where that is what is wrong.
+    `key` names an unknown field at that place, if that is the problem.
     """
 
     path: tuple[str | int, ...]
@@ -43,16 +46,16 @@ class Flaw(NamedTuple):
 
     @property
     def place(self) -> tuple[str | int, ...]:
-        """Where it stands in the file."""
+        """The path of the problem in the file."""
         return self.path if self.key is None else (*self.path, self.key)
 
     def inside(self, step: str | int) -> "Flaw":
-        """The same, seen from one level above."""
+        """Returns the flaw with its path as seen from one level above."""
         return self._replace(path=(step, *self.path))
 
 
 class FlawedError(ValueError):
-    """One or more flaws of a setting; the message has a line for each."""
+    """One or more flaws of a setting. The message has one line per flaw."""
 
     def __init__(self, *flaws: Flaw) -> None:
         super().__init__("\n".join(map(str, flaws)))
@@ -70,8 +73,8 @@ def optional_text(value: Any) -> str | None:
 
 
 def path(value: Any) -> Path | None:
-    given = optional_text(value)
-    return None if given is None else Path(given).expanduser()
+    parsed = optional_text(value)
+    return None if parsed is None else Path(parsed).expanduser()
 
 
 def disk(value: Any) -> int:
@@ -82,13 +85,13 @@ def disk(value: Any) -> int:
         parsed = 0 if isinstance(value, bool) else Quantity.parse(value).value()
     except (QuantityError, TypeError):
         parsed = 0
-    if not _LEAST_BYTES <= parsed < 1 << 63:
+    if not _MIN_BYTES <= parsed < 1 << 63:
         raise ValueError(f'{shown(value)} is not an amount of disk of 1Mi or more such as "1Gi", or "none"')
     return parsed
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """A list of names; a text is taken as names with commas between."""
+    """Accepts a list of names, or names separated by commas."""
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",") if name.strip()]
     if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
@@ -108,24 +111,24 @@ def duration(value: Any) -> timedelta:
 def positive_duration(value: Any) -> timedelta:
     parsed = duration(value)
     if not parsed:
-        raise ValueError(f"{shown(value)} is no time at all: a duration above zero is needed")
+        raise ValueError(f"{shown(value)} is zero: a duration above zero is needed")
     return parsed
 
 
 def period(value: Any) -> timedelta:
-    """How often HPAs are reconciled: below a tenth of a second nothing comes to its end within its turn."""
-    return _at_least(_LEAST_PERIOD, value)
+    """A sync period. Below 100 ms no reconcile ends within its period."""
+    return _at_least(_MIN_PERIOD, value)
 
 
 def staleness(value: Any) -> timedelta:
-    """How long a watch may be silent: below a second every one is, always."""
-    return _at_least(_LEAST_STALENESS, value)
+    """The longest accepted silence of a watch. Below one second every watch would count as stale."""
+    return _at_least(_MIN_STALENESS, value)
 
 
-def _at_least(least: timedelta, value: Any) -> timedelta:
+def _at_least(minimum: timedelta, value: Any) -> timedelta:
     parsed = positive_duration(value)
-    if parsed < least:
-        raise ValueError(f"{shown(value)} is less than {durations.write(least)}, the least that works")
+    if parsed < minimum:
+        raise ValueError(f"{shown(value)} is less than {durations.write(minimum)}, the minimum")
     return parsed
 
 
@@ -133,31 +136,31 @@ def count(value: Any) -> int:
     digits = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(digits, str) or not digits.isascii() or not digits.isdigit() or int(digits) < 1:
         raise ValueError(f"{shown(value)} is not a whole number of 1 or more")
-    if int(digits) > _MOST:
-        raise ValueError(f"{shown(value)} is more than {_MOST}, the most there can be")
+    if int(digits) > _MAX_COUNT:
+        raise ValueError(f"{shown(value)} is more than {_MAX_COUNT}, the maximum")
     return int(digits)
 
 
 def qps(value: Any) -> float | None:
-    """Requests a second; nothing, zero or less: no limit, as with the original's flag."""
+    """Requests per second. None, zero or less means no limit, as with kube-controller-manager's flag."""
     if value in ("", "none", None):
         return None
     number = _number(value)
     if not math.isfinite(number):
-        raise ValueError(f"{shown(value)} is not a number of requests a second")
+        raise ValueError(f"{shown(value)} is not a number of requests per second")
     return number if number > 0 else None
 
 
 def whole(value: Any) -> int:
-    """A number of 0 or more."""
+    """A whole number of 0 or more."""
     return 0 if value in (0, "0") and not isinstance(value, bool) else count(value)
 
 
-def pace(value: Any) -> float:
-    """Calls a second."""
+def rate(value: Any) -> float:
+    """Calls per second."""
     number = math.nan if isinstance(value, str) else _number(value)
     if not 0 < number < math.inf:
-        raise ValueError(f"{shown(value)} is not a number above 0 (calls a second)")
+        raise ValueError(f"{shown(value)} is not a number above 0 (calls per second)")
     return number
 
 
@@ -169,7 +172,7 @@ def fraction(value: Any) -> float:
 
 
 def _number(value: Any) -> float:
-    """The value as a float; NaN where it is no number, or a whole one that no float reaches."""
+    """Returns the value as a float; NaN if it is not a number, or too large for a float."""
     try:
         return float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
@@ -203,28 +206,28 @@ def address(value: Any) -> tuple[str, int] | None:
 
 def object_name(value: Any) -> str:
     for fault in subdomain_faults(text(value)):
-        raise ValueError(f"{shown(value)} is no name: {fault}")
+        raise ValueError(f"{shown(value)} is not a name: {fault}")
     return str(value)
 
 
 def namespace(value: Any) -> str:
     for fault in label_faults(text(value)):
-        raise ValueError(f"{shown(value)} is no namespace: {fault}")
+        raise ValueError(f"{shown(value)} is not a namespace: {fault}")
     return str(value)
 
 
 def namespaces(value: Any) -> tuple[str, ...]:
-    """A list of namespaces, each of them once."""
+    """A list of namespaces without duplicates."""
     return tuple(dict.fromkeys(map(namespace, names(value))))
 
 
 def gates(value: Any) -> dict[str, bool]:
-    """`{Name: true}` or, as with the original's flag, "A=true,B=false"."""
+    """Accepts `{Name: true}` or, as kube-controller-manager's flag, "A=true,B=false"."""
     if isinstance(value, str):
         parts = [part.partition("=") for part in value.split(",") if part.strip()]
         for name, equals, _ in parts:
             if not equals:
-                raise ValueError(f"{shown(name.strip())} is given no value: write {name.strip()}=true or =false")
+                raise ValueError(f"{shown(name.strip())} has no value: write {name.strip()}=true or =false")
         value = {name.strip(): setting.strip().lower() for name, _, setting in parts}
     if not isinstance(value, dict):
         raise ValueError(f'{shown(value)} is not of the form "Name=true,Other=false"')
@@ -238,20 +241,20 @@ def gates(value: Any) -> dict[str, bool]:
 
 
 def lock(value: Any) -> str:
-    """The kind of object that a leader is elected by: `leases`, the one that is left of five."""
+    """The lock type of leader election: only `leases` remains of the five that client-go had."""
     if isinstance(value, str) and value in _RETIRED_LOCKS:
         raise ValueError(f"{shown(value)} was removed with Kubernetes {_RETIRED_LOCKS[value]}: write {LEASES}")
     return one_of(LEASES)(value)
 
 
 def selector(value: Any) -> str:
-    """A label selector as `kubectl -l` takes it."""
-    given = text(value)
+    """A label selector in the syntax of `kubectl -l`."""
+    parsed = text(value)
     try:
-        selectors.parse(given)
+        selectors.parse(parsed)
     except selectors.SelectorError as error:
-        raise ValueError(f'{shown(given)} is not a label selector such as "autoscaler=hpad": {error}') from None
-    return given
+        raise ValueError(f'{shown(value)} is not a label selector such as "autoscaler=hpad": {error}') from None
+    return parsed
 
 
 def labels(value: Any) -> dict[str, str]:
@@ -261,12 +264,12 @@ def labels(value: Any) -> dict[str, str]:
 
 
 def flaws(error: ValueError) -> tuple[Flaw, ...]:
-    """What a parser's error says, by place."""
+    """Returns the flaws of a parser's error."""
     return error.flaws if isinstance(error, FlawedError) else (Flaw((), str(error)),)
 
 
 def each(parts: Iterable[tuple[str | int, Callable[[], _T]]]) -> list[_T]:
-    """What the parsers return; raises FlawedError with the flaws of all of them, each at its place."""
+    """Returns the results of all parsers, or raises FlawedError with the flaws of all of them."""
     read, found = [], []
     for step, parse in parts:
         try:
@@ -279,23 +282,23 @@ def each(parts: Iterable[tuple[str | int, Callable[[], _T]]]) -> list[_T]:
 
 
 def hint(name: Any, known: tuple[str, ...]) -> str:
-    """What was probably meant, else all that is known."""
+    """Returns a suggestion for a misspelt name, else the list of known names."""
     return near(name, known) or f"; there are {', '.join(known)}"
 
 
 def near(name: Any, known: tuple[str, ...]) -> str:
-    """What was probably meant; empty where nothing comes near."""
+    """Returns a suggestion for a misspelt name, or ""."""
     close = meant(name, known)
     return f"; did you mean {shown(close)}?" if close else ""
 
 
 def meant(name: Any, known: tuple[str, ...]) -> str | None:
-    """The known name that comes nearest, None where none comes near."""
+    """Returns the known name most similar to `name`, None if none is similar."""
     return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)
 
 
 def fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:
-    """Read a mapping field by field; raises FlawedError for the fields that are unknown, wrong or missing."""
+    """Parses a mapping field by field. Raises FlawedError for all unknown, invalid and missing fields."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is not a mapping of {', '.join(parsers)}")
     found = [Flaw((), f"{name} is missing") for name in parsers if required and name not in value]

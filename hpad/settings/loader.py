@@ -1,0 +1,265 @@
+"""Builds Settings from a file, the environment and flags."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from hpad.api.sample import EXTERNAL
+from hpad.api.text import shown
+from hpad.engine.view import Gates, Tunables
+from hpad.settings import fields, parsers
+from hpad.settings.model import (
+    BUILT_IN_SOURCES,
+    HISTORY_FILE,
+    RABBITMQ_METRICS,
+    ZERO,
+    Election,
+    Problem,
+    Serving,
+    Settings,
+    SettingsError,
+    StoreSettings,
+    election_problems,
+    serving_problems,
+)
+
+_NOT_IN_ENVIRONMENT = ("sources", "routes")
+_SELECTING = ("namespaces", "hpa_selector", "manifests")
+"""Settings that select HPAs."""
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]) -> Settings:
+    """Reads the settings. Raises SettingsError with every problem found.
+
+    `flags` maps a field to the flag as written and its value: {"sync_period": ("--sync-period", "5s")}.
+    """
+    found: list[tuple[str, parsers.Flaw]] = []
+    merged: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for origin, field, value in origins(file, environ, flags):
+        if field not in fields.PARSERS:
+            found.append((origin, parsers.Flaw((), _unknown(field), field)))
+            continue
+        places[field] = _place(origin, field)
+        try:
+            merged[field] = _joined(field, merged.get(field), _parsed(origin, field, value))
+        except ValueError as error:
+            found += [(places[field], flaw.inside(field)) for flaw in parsers.flaws(error)]
+    invalid: set[str | int] = {flaw.place[0] for _, flaw in found}
+    for flaw in (*_inconsistent(merged, invalid), *_without_path(merged, environ)):
+        found.append((places.get(str(flaw.path[0]), str(flaw.path[0])), flaw))
+    if found:
+        raise SettingsError(*map(_message, found), places=[flaw.place for _, flaw in found])
+    return _assembled(merged, environ)
+
+
+def origins(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]
+) -> list[tuple[str, str, Any]]:
+    """Returns all configured values as (origin, field, value), as written; later ones win.
+
+    Raises SettingsError if the file cannot be read.
+    """
+    return [*_from_file(file), *_from_environment(environ), *_from_flags(flags)]
+
+
+def _message(problem: tuple[str, parsers.Flaw]) -> str:
+    """The place already names the setting, unless the setting does not exist."""
+    place, flaw = problem
+    return f"{place}: {flaw._replace(path=flaw.path[1:])}"
+
+
+def _place(origin: str, field: str) -> str:
+    """Returns the origin with the setting's name. The names of variables and flags contain it already."""
+    named = origin.lower().replace("-", "_").endswith(field)
+    return origin if named else f"{origin}: {field}"
+
+
+def _unknown(field: str) -> str:
+    if field in fields.RENAMED:
+        return f"{shown(field)} is called {shown(fields.RENAMED[field])} now"
+    if field in fields.REMOVED:
+        return f"{shown(field)} was removed: {fields.REMOVED[field]}"
+    suggestion = parsers.near(field, tuple(fields.PARSERS)) or "; `hpad config show` lists all settings"
+    return f"unknown field {shown(field)}{suggestion}"
+
+
+def _parsed(origin: str, field: str, value: Any) -> Any:
+    """Returns the parsed value; sources note their origin. Raises ValueError."""
+    parsed = fields.PARSERS[field](value)
+    if field == "sources":
+        return tuple(msgspec.structs.replace(source, origin=origin) for source in parsed)
+    return parsed
+
+
+def _joined(field: str, earlier: Any, later: Any) -> Any:
+    """Later values replace earlier ones; of feature gates and sources, only those of the same name."""
+    if earlier is None or field not in fields.JOINED:
+        return later
+    if field == "feature_gates":
+        return {**earlier, **later}
+    names = {source.name for source in later}
+    return (*(source for source in earlier if source.name not in names), *later)
+
+
+def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
+    if file is None:
+        return []
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"{file}: not UTF-8: byte {error.object[error.start]:#04x} at offset {error.start}"
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError(f"{file}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())  # with a wrong tag, PyYAML's constructors raise any of these
+        raise SettingsError(f"{file}: not valid YAML: {reason}") from None
+    if content is None:
+        return []
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file}: not a mapping of settings such as `sync_period: 15s`")
+    if "kind" in content and "apiVersion" in content:
+        raise SettingsError(
+            f"{file}: this is a Kubernetes object (kind: {content['kind']}), not a mapping of settings such as "
+            "`sync_period: 15s`; pass a folder of HPAs with --manifests, a kubeconfig with --kubeconfig"
+        )
+    return [(str(file), str(field), value) for field, value in content.items()]
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
+    """Reads `HPAD_SYNC_PERIOD` and so on. Ignores unknown names: Kubernetes sets some for a Service hpad."""
+    known = [
+        *(field for field in fields.PARSERS if field not in _NOT_IN_ENVIRONMENT),
+        *fields.RENAMED,
+        *fields.REMOVED,
+    ]
+    named = [(f"HPAD_{field.upper()}", field) for field in known]
+    found: list[tuple[str, str, Any]] = [(name, field, environ[name]) for name, field in named if name in environ]
+    if environ.get("HPAD_RABBITMQ_URL"):
+        found.append(("HPAD_RABBITMQ_URL", "sources", {"rabbitmq": _rabbitmq(environ)}))
+    return found
+
+
+def _rabbitmq(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the source of `HPAD_RABBITMQ_URL`, `_USERNAME` and `_PASSWORD_FILE`."""
+    names = {"url": "URL", "username": "USERNAME", "password_file": "PASSWORD_FILE"}
+    values = {field: environ.get(f"HPAD_RABBITMQ_{name}") for field, name in names.items()}
+    match = {"types": [EXTERNAL], "metrics": list(RABBITMQ_METRICS)}
+    return {"adapter": "rabbitmq", "match": match, **{field: value for field, value in values.items() if value}}
+
+
+def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, Any]]:
+    """Raises SettingsError if a flag that selects HPAs is empty, as from an unset shell variable.
+
+    Otherwise hpad would act on all HPAs.
+    """
+    empty = [flag for field, (flag, value) in flags.items() if field in _SELECTING and value == ""]
+    if empty:
+        raise SettingsError(*(f"{flag}: '' is empty: give a value, or leave the flag out" for flag in empty))
+    return [(flag, field, value) for field, (flag, value) in flags.items()]
+
+
+def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[parsers.Flaw]:
+    """Returns contradictions between settings, except those that involve invalid ones."""
+    found = [] if "sources" in invalid else _unknown_sources(merged)
+    if not invalid & fields.ELECTION.keys():
+        found += _flaws(election_problems(_election(merged)), fields.ELECTION)
+    if not invalid & {"shards", "leader_elect", "store"}:
+        found += _shard_problems(merged)
+    address = merged.get("listen", Settings().listen)
+    if not invalid & {"listen", *fields.SERVING} and address is not None:
+        found += _flaws(serving_problems(_serving(merged), address[0]), fields.SERVING)
+    return found
+
+
+def _unknown_sources(merged: Mapping[str, Any]) -> list[parsers.Flaw]:
+    names = tuple(source.name for source in merged.get("sources", ()))
+    found = []
+    for index, route in enumerate(merged.get("routes", ())):
+        if route.source not in (*names, *BUILT_IN_SOURCES):
+            hint = parsers.hint(route.source, names) if names else ""
+            text = f"there is no source {shown(route.source)}{hint}"
+            found.append(parsers.Flaw(("routes", index, "source"), text))
+    return found
+
+
+def _flaws(problems: Iterable[Problem], attributes: Mapping[str, str]) -> list[parsers.Flaw]:
+    """Names the settings of problems; `attributes` maps settings to the attributes that the problems name."""
+    settings = {attribute: setting for setting, attribute in attributes.items()}
+    return [parsers.Flaw((settings[attribute],), text) for attribute, text in problems]
+
+
+def _shard_problems(merged: Mapping[str, Any]) -> list[parsers.Flaw]:
+    if not merged.get("shards"):
+        return []
+    found = []
+    if merged.get("leader_elect"):
+        text = "with shards all replicas work, with leader_elect only one: choose one of the two"
+        found.append(parsers.Flaw(("shards",), text))
+    kind = (merged.get("store") or {}).get("kind", "cluster")
+    if kind != "cluster":
+        text = f"{kind} is local to this replica, but shards move HPAs with their state between replicas: use cluster"
+        found.append(parsers.Flaw(("store",), text))
+    return found
+
+
+def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[parsers.Flaw]:
+    """Returns a flaw if the store is an SQLite file, and neither the settings nor systemd name one."""
+    store = merged.get("store") or {}
+    if store.get("kind") != "sqlite" or store.get("path") is not None or _state_directory(environ):
+        return []
+    text = (
+        f"path is missing: name the file, as in sqlite:/var/lib/hpad/{HISTORY_FILE}"
+        " (systemd's STATE_DIRECTORY is not set)"
+    )
+    return [parsers.Flaw(("store",), text)]
+
+
+def _serving(merged: Mapping[str, Any]) -> Serving:
+    return Serving(**{name: merged[field] for field, name in fields.SERVING.items() if field in merged})
+
+
+def _election(merged: Mapping[str, Any]) -> Election:
+    values = {name: merged[field] for field, name in fields.ELECTION.items() if field in merged}
+    return Election(**{**values, "enabled": values.get("enabled", False) or values.get("shards", False)})
+
+
+def _store(value: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:
+    """Returns the configured store, else ConfigMaps for replicas and pods, and the StateDirectory of a service."""
+    folder = _state_directory(environ)
+    if value is None:
+        if not election.enabled and folder:
+            return StoreSettings(kind="sqlite", path=Path(folder) / HISTORY_FILE)
+        in_cluster = election.enabled or "KUBERNETES_SERVICE_HOST" in environ
+        return StoreSettings(kind="cluster" if in_cluster else "memory")
+    if value["kind"] == "sqlite" and value.get("path") is None:
+        value = {**value, "path": Path(folder) / HISTORY_FILE}
+    return StoreSettings(**value, chosen=True)
+
+
+def _state_directory(environ: Mapping[str, str]) -> str:
+    """Returns the first StateDirectory of systemd, "" if there is none."""
+    return environ.get("STATE_DIRECTORY", "").partition(":")[0]
+
+
+def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    gates = merged.get("feature_gates", {})
+    tunables = {field: merged[field] for field in fields.TUNABLES if field in merged}
+    election = _election(merged)
+    plain = merged.keys() & set(Settings.__struct_fields__) - {"store"}
+    return Settings(
+        names_zero=ZERO in gates,
+        tunables=Tunables(gates=Gates(**gates), **tunables),
+        election=election,
+        serving=_serving(merged),
+        store=_store(merged.get("store"), environ, election),
+        **{field: merged[field] for field in plain},
+    )
