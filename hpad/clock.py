@@ -1,6 +1,6 @@
-"""The only file that reads a clock or sleeps.
+"""The only module that reads a clock or sleeps.
 
-Everything that needs time takes a `Clock`; pure code gets `now` as an argument instead.
+Objects that need time take a `Clock`; pure functions take `now` as an argument.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is written down, monotonic time for what is measured, and waiting."""
+    """Wall time for timestamps, monotonic time for durations, and sleep."""
 
     def now(self) -> datetime:
-        """The wall clock: an aware datetime in UTC."""
+        """Returns the wall time as an aware datetime in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards; only differences mean something."""
+        """Returns seconds that never decrease; only differences have a meaning."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for that many seconds (none for zero or less, but other tasks get their turn)."""
+        """Sleeps for that many seconds. Zero or less lets other tasks run."""
         ...
 
 
 class Moment(NamedTuple):
-    """A moment by both clocks: the wall's, and seconds of the monotonic one."""
+    """One moment as wall time and as monotonic seconds."""
 
     wall: datetime
     monotonic: float
@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 def monotonic_usec() -> int:
-    """CLOCK_MONOTONIC in microseconds, as systemd wants to be told; a loop's own time is that of its last waking."""
+    """Returns CLOCK_MONOTONIC in microseconds, as systemd expects (sd_notify(3)); a loop's time may be older."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
@@ -55,15 +55,15 @@ _BOOT = _read_boot()
 
 
 def boot() -> str:
-    """Names this boot of this machine: monotonic times can be compared within it, also those of two processes.
+    """Returns an identifier of this boot, within which monotonic times of different processes can be compared.
 
-    Where the machine does not tell (only Linux does) each process has a name of its own.
+    Without Linux's boot_id it identifies only this process.
     """
     return _BOOT
 
 
 class SystemClock:
-    """The machine's clock; `monotonic` is the running loop's own, so that virtual-time loops rule both."""
+    """The system's clock. `monotonic` is the running loop's time, so that tests with virtual time control it."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -231,7 +231,7 @@ def run(args: argparse.Namespace) -> int:
     process.configure_allocator()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload; the default would be to die
     try:
-        with logs.aside() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
+        with logs.background_writer() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
             logs.configure(told.log_level, told.log_format, writer=writer)
             for name, meant in misspelt(os.environ):
                 structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
@@ -282,7 +282,7 @@ async def _serve(told: settings.Settings, read: Callable[[], settings.Settings],
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
         gc.freeze()  # what is loaded by now stays: there is no need to look through it again and again
-        if not await process.unless(stop, daemon.start()):
+        if not await process.run_until(stop, daemon.start()):
             return
         stack.push_async_callback(daemon.stop)
         async with process.reload_on_hangup(reload):

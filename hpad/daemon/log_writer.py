@@ -1,7 +1,7 @@
-"""Lines on their way to whoever reads them, taken there by a thread of their own: who logs never waits.
+"""Writes log lines from a background thread, so that logging never blocks the event loop.
 
-A pipe that nobody empties, or a journal that hangs, holds up whoever writes to it. Here that is a thread that does
-nothing else; what it has not written yet is in memory, and memory has an end.
+A full pipe, or a journal that hangs, blocks its writer. Here that is a thread that does nothing else; lines it has not
+written wait in a bounded buffer.
 """
 
 import os
@@ -11,42 +11,42 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Self
 
-ROOM_BYTES = 4 << 20
-"""Some ten thousand lines."""
+BUFFER_BYTES = 4 << 20
+"""About 10,000 lines."""
 PATIENCE_SECONDS = 2.0
-"""With what a daemon takes to stop (`app.STOP_SECONDS`) this is less than the 20 s after which systemd kills."""
-_AT_ONCE = select.PIPE_BUF
-"""What a pipe takes in one piece, so that no word of another process lands in the midst of a line (pipe(7))."""
+"""Together with `app.STOP_SECONDS` less than the 20 s after which systemd kills the process."""
+_MAX_WRITE = select.PIPE_BUF
+"""A pipe takes this many bytes atomically, so that output of other processes cannot split a line (pipe(7))."""
 
 
 class Writer:
-    """Owns a file descriptor from `with` on; afterwards all lines are written, or given up after `patience` seconds.
+    """A context manager that owns a file descriptor. On exit it waits up to `patience` seconds for unwritten lines.
 
-    Lines keep their order. They may wait in `room` bytes, the last quarter of which is for urgent ones; a line that
-    finds none is dropped, as is one that cannot be written, and counted in `dropped`. `tell` is called, on the thread,
-    with how many it were since it was called last, as soon as lines get through again and half of the room is free.
+    Lines keep their order. The buffer has `room` bytes, the last quarter of which is reserved for urgent lines. Lines
+    that do not fit or cannot be written are dropped and counted in `dropped`. `on_dropped` is called on the writer
+    thread with the number of lines dropped since the previous call, once writes succeed and half of the buffer is free.
 
-    What a fatal signal finds in memory is lost: that is no more than the thread has had no time for.
+    A fatal signal loses the lines in the buffer.
     """
 
     def __init__(
         self,
         descriptor: int,
-        tell: Callable[[int], None],
+        on_dropped: Callable[[int], None],
         *,
-        room: int = ROOM_BYTES,
+        room: int = BUFFER_BYTES,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self.dropped = 0
         self._descriptor = descriptor
-        self._tell = tell
+        self._on_dropped = on_dropped
         self._room = room
         self._patience = patience
-        self._told = 0
+        self._reported = 0
         self._waiting = 0
         self._ended = False
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        # Whatever runs here may be interrupted by a finalizer that logs, too: both of these take that.
+        # A finalizer that logs may interrupt any line here. Both the queue and the lock are reentrant.
         self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
 
@@ -63,10 +63,10 @@ class Writer:
             self._give_up()
 
     def write(self, line: bytes, *, urgent: bool = False) -> None:
-        """Have a line written, with its line break; any thread may, and none waits for it.
+        """Queues a line, which ends with a line break. Callable from any thread; does not block.
 
-        Where the thread is not at work it is written at once: before, after (unless that has had to be given up), and
-        should a bug have ended the thread; and so is what `tell` says while it comes to its end.
+        If the writer thread is not running, before `with`, after it or after a bug, the line is written directly. So is
+        a line that `on_dropped` logs during the exit.
         """
         if not self._thread.is_alive() or (self._ended and threading.current_thread() is self._thread):
             self._deliver(line)
@@ -80,49 +80,49 @@ class Writer:
                 self._lines.put(line)
 
     def _run(self) -> None:
-        for lines in self._pieces():
+        for lines in self._groups():
             written = self._deliver(b"".join(lines))
             with self._lock:
                 self._waiting -= sum(map(len, lines))
                 if not written:
                     self.dropped += len(lines)
-                lost = self.dropped - self._told
+                lost = self.dropped - self._reported
             if lost and written and self._waiting <= self._room // 2:
-                self._told += lost
-                self._tell(lost)
+                self._reported += lost
+                self._on_dropped(lost)
 
-    def _pieces(self) -> Iterator[list[bytes]]:
-        """What waits, in order, as much of it together as goes in one piece; waits for more."""
-        held: list[bytes] = []
+    def _groups(self) -> Iterator[list[bytes]]:
+        """Yields waiting lines in order, in groups of at most _MAX_WRITE bytes or one line. Blocks for more."""
+        group: list[bytes] = []
         while True:
             try:
-                line = self._lines.get(block=not held)
+                line = self._lines.get(block=not group)
             except queue.Empty:
                 line = b""
-            if held and (not line or sum(map(len, held)) + len(line) > _AT_ONCE):
-                yield held
-                held = []
+            if group and (not line or sum(map(len, group)) + len(line) > _MAX_WRITE):
+                yield group
+                group = []
             if line is None:
                 return
-            held += [line] if line else []
+            group += [line] if line else []
 
     def _deliver(self, lines: bytes) -> bool:
-        """Whether it could be written; waits for the reader."""
+        """Writes the lines, and returns whether it succeeded. Blocks until the reader takes them."""
         left = memoryview(lines)
         while left:
             try:
                 left = left[os.write(self._descriptor, left) :]
-            except BlockingIOError:  # somebody who has the same file open wanted it so
+            except BlockingIOError:  # another process made the shared file non-blocking
                 _wait_for(self._descriptor)
             except OSError:
                 return False
         return True
 
     def _give_up(self) -> None:
-        """The reader is stuck, and so would be whatever else says a last word: it goes nowhere instead."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._descriptor)
-        os.close(nowhere)
+        """Points the descriptor to /dev/null: the reader is stuck, and would block later writes as well."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._descriptor)
+        os.close(null)
 
 
 def _wait_for(descriptor: int) -> None:

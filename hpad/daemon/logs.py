@@ -1,14 +1,11 @@
-"""How hpad speaks: one line an event, as text for a terminal or JSON for everything else, written as bytes.
+"""Logging: one line per event, as text for a terminal and as JSON otherwise, written as bytes.
 
-Commands write a line as it is said. The daemon has a thread for it (`aside`), so that it never waits for a reader.
+Commands write each line at once. The daemon writes from a background thread (`background_writer`), so that logging
+never blocks the event loop. Records of the standard library's logging, which libraries use, become lines like all
+others; a record that repeats is logged once per AGAIN_SECONDS.
 
-What libraries log by the standard library's ways: it becomes lines like all others.
-
-Left alone, the standard library writes it to standard error by itself, and waits for its reader. A library that logs
-the same with each attempt of an outage is heard once in a while.
-
-Stacks are told with the source of their lines. Python keeps every file that it has read a line of (`linecache`), for
-good: a few stacks take megabytes, and nobody looks at them a second time.
+Stacks and tracebacks show source lines. Python's `linecache` keeps every file it read for this, some megabytes after a
+few stacks, so it is cleared after each use.
 """
 
 import io
@@ -31,63 +28,58 @@ from hpad.clock import SystemClock
 from hpad.daemon.log_writer import Writer
 from hpad.telemetry.episode import AGAIN_SECONDS
 
-_MOST_KNOWN: Final = 256
-_Sort = tuple[str, int, str, str]
-"""Logger, level, the first line of the message before its arguments are filled in, and the kind of exception."""
+_MAX_KINDS: Final = 256
+_Kind = tuple[str, int, str, str]
+"""Logger, level, the first line of the message template, and the exception type."""
 
 
 class Handler(logging.Handler):
-    """Passes each record on; structlog's level counts, too. One of a sort that was said less than AGAIN_SECONDS ago is
-    counted, and told with the next one that is said (`times`)."""
+    """Passes records of the standard library's logging to structlog, whose level applies too.
+
+    A record of a kind that was logged less than AGAIN_SECONDS ago is only counted; the next one logged has the count as
+    `times`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._clock = SystemClock()
-        self._said: OrderedDict[_Sort, tuple[float, int]] = OrderedDict()
+        self._logged: OrderedDict[_Kind, tuple[float, int]] = OrderedDict()
 
     def emit(self, record: logging.LogRecord) -> None:
-        times = self._times(_sort(record))
+        times = self._times(_kind(record))
         if not times:
             return
         log = structlog.get_logger(record.name)
-        say = log.error if record.levelno >= logging.ERROR else log.warning
-        if record.levelno < logging.WARNING:
-            say = log.info if record.levelno >= logging.INFO else log.debug
-        again = {"times": times} if times > 1 else {}
-        say(record.getMessage(), logger=record.name, exc_info=record.exc_info, **again)
+        level = next((name for name, number in reversed(_LEVELS.items()) if record.levelno >= number), "debug")
+        count = {"times": times} if times > 1 else {}
+        getattr(log, level)(record.getMessage(), logger=record.name, exc_info=record.exc_info, **count)
 
-    def _times(self, sort: _Sort) -> int:
-        """How often it was logged since it was said last, if it is to be said now, else 0. Called under a lock."""
+    def _times(self, kind: _Kind) -> int:
+        """Returns the number of records since the last one logged, or 0 to skip this one. Called under a lock."""
         now = self._clock.monotonic()
-        said, missed = self._said.pop(sort, (now - AGAIN_SECONDS, 0))
-        silent = now - said < AGAIN_SECONDS
-        self._said[sort] = (said, missed + 1) if silent else (now, 0)
-        if len(self._said) > _MOST_KNOWN:
-            self._said.popitem(last=False)
-        return 0 if silent else missed + 1
+        logged, skipped = self._logged.pop(kind, (now - AGAIN_SECONDS, 0))
+        skip = now - logged < AGAIN_SECONDS
+        self._logged[kind] = (logged, skipped + 1) if skip else (now, 0)
+        if len(self._logged) > _MAX_KINDS:
+            self._logged.popitem(last=False)
+        return 0 if skip else skipped + 1
 
 
-def _sort(record: logging.LogRecord) -> _Sort:
+def _kind(record: logging.LogRecord) -> _Kind:
     raised = record.exc_info[0] if record.exc_info else None
-    kind = raised.__name__ if raised is not None else ""
-    return record.name, record.levelno, str(record.msg).partition("\n")[0], kind
+    exception = raised.__name__ if raised is not None else ""
+    return record.name, record.levelno, str(record.msg).partition("\n")[0], exception
 
 
-def take() -> None:
-    """From now on, unless somebody else takes them already; warnings and what is worse, as the standard library has it
-    where nobody says otherwise."""
-    logging.basicConfig(handlers=[Handler()])
-
-
-# One at a time: whoever reads lines while the files are let go of would stumble. Whatever is formatted may be
-# interrupted by a finalizer that logs, too: that one leaves them to the other.
+# Only one thread formats at a time, because clearing the cache would break another one. The lock is reentrant: a
+# finalizer that logs may interrupt the formatting, and must then leave the cache to it.
 _lock = threading.RLock()
 _readers = 0
 
 
 @contextmanager
-def lent() -> Iterator[None]:
-    """Format stacks and tracebacks in here: what was read for them is let go of."""
+def clearing_linecache() -> Iterator[None]:
+    """Clears `linecache` after stacks and tracebacks were formatted inside."""
     global _readers
     with _lock:
         _readers += 1
@@ -102,20 +94,20 @@ def lent() -> Iterator[None]:
 _STANDARD_ERROR = 2
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _OWN = frozenset({"event", "level", "timestamp", "logger", "exc_info", "exception", "stack", "stack_info"})
-_BARE = re.compile(r"[^\s'\"=\x00-\x1f\x7f]+")
+_UNQUOTED = re.compile(r"[^\s'\"=\x00-\x1f\x7f]+")
 _PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 
 
-def aside(descriptor: int = _STANDARD_ERROR) -> Writer:
-    """A thread that writes to standard error, to be entered; what it had to drop it says, once it can."""
-    return Writer(descriptor, _say_dropped)
+def background_writer(descriptor: int = _STANDARD_ERROR) -> Writer:
+    """Returns a context manager that writes lines from a thread, and logs how many it had to drop."""
+    return Writer(descriptor, _log_dropped)
 
 
 def configure(level: str, form: str, environ: Mapping[str, str] = os.environ, *, writer: Writer | None = None) -> None:
-    """Set up structlog for the process. `form` is text, json or auto: text on a terminal, json otherwise.
+    """Configures structlog for the process. `form` is text, json or auto: text on a terminal, json otherwise.
 
-    Lines go by way of `writer`, and without one straight to standard error. Where systemd's journal reads that, each
-    line begins with its priority. May be called again, with the same writer.
+    Lines go through `writer`, else directly to standard error. If systemd's journal reads it, each line begins with its
+    priority (sd-daemon(3)). Further calls change the level and the form; they need the same writer.
     """
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     journal = bool(environ.get("JOURNAL_STREAM")) and not sys.stderr.isatty()
@@ -126,7 +118,7 @@ def configure(level: str, form: str, environ: Mapping[str, str] = os.environ, *,
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            *([] if text else [_told_exception]),
+            *([] if text else [_format_exception]),
             _harmless_values,
             *([_in_one_line] if text else []),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -134,19 +126,19 @@ def configure(level: str, form: str, environ: Mapping[str, str] = os.environ, *,
             _with_priority if journal else _as_bytes,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer) if writer is None else _Aside(writer),
+        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer) if writer is None else _WriterLogger(writer),
         cache_logger_on_first_use=False,
     )
-    take()
+    logging.basicConfig(handlers=[Handler()])
 
 
-class _Aside:
-    """Both structlog's factory of loggers and the one logger that it makes: lines go to the writer."""
+class _WriterLogger:
+    """A structlog logger that passes lines to the writer, and the factory that returns it."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    def __call__(self, *_: object) -> "_Aside":
+    def __call__(self, *_: object) -> "_WriterLogger":
         return self
 
     def info(self, line: bytes) -> None:
@@ -159,30 +151,27 @@ class _Aside:
     warning = critical = error
 
 
-def _say_dropped(lines: int) -> None:
-    structlog.get_logger("hpad.daemon.logs").error(
-        "lines of this log were dropped: nobody read it fast enough", lines=lines
-    )
+def _log_dropped(lines: int) -> None:
+    structlog.get_logger("hpad.daemon.logs").error("log lines dropped: the reader was too slow", lines=lines)
 
 
-def _told_exception(logger: Any, method: str, event: Any) -> Any:
+def _format_exception(logger: Any, method: str, event: Any) -> Any:
     if "exc_info" not in event:
         return event
-    with lent():
+    with clearing_linecache():
         return structlog.processors.format_exc_info(logger, method, event)
 
 
 def _traceback(out: TextIO, raised: Any) -> None:
-    """The plain one: others print the local variables, and so, one day, a secret."""
-    held = io.StringIO()
-    with lent():
-        structlog.dev.plain_traceback(held, raised)
-    out.write(harmless_lines(held.getvalue()))
+    """Writes a traceback without local variables, which may be secrets."""
+    text = io.StringIO()
+    with clearing_linecache():
+        structlog.dev.plain_traceback(text, raised)
+    out.write(harmless_lines(text.getvalue()))
 
 
 def _harmless_values(_logger: Any, _method: str, event: Any) -> Any:
-    """What others have said moves no cursor of the terminal that shows it, be it taken out of JSON before; line breaks
-    are for each form to escape."""
+    """Escapes control characters in values, which may come from others, except line breaks, which each form escapes."""
     return {harmless(str(name)): value if name == "exc_info" else _harmless(value) for name, value in event.items()}
 
 
@@ -197,14 +186,14 @@ def _harmless(value: Any) -> Any:
 
 
 def _in_one_line(_logger: Any, _method: str, event: Any) -> Any:
-    """For the text form: the event begins no line of its own; values are shown as people write them, unless unset."""
-    told = {name: _worded(value) for name, value in event.items() if name not in _OWN and value is not None}
+    """Escapes line breaks in the text form, and leaves out fields that are None."""
+    fields = {name: _readable(value) for name, value in event.items() if name not in _OWN and value is not None}
     own = {name: value for name, value in event.items() if name in _OWN}
-    return {**own, "event": harmless(str(event["event"])), **told}
+    return {**own, "event": harmless(str(event["event"])), **fields}
 
 
-class _Worded(str):
-    """A text that structlog's renderer writes as it is: of others with spaces it takes the `repr`."""
+class _Readable(str):
+    """A text that structlog's renderer writes unchanged, although it uses the `repr` of texts with spaces."""
 
     __slots__ = ()
 
@@ -212,20 +201,20 @@ class _Worded(str):
         return str(self)
 
 
-def _worded(value: Any) -> str:
-    return _Worded(value if isinstance(value, str) and _BARE.fullmatch(value) else shown(value))
+def _readable(value: Any) -> str:
+    return _Readable(value if isinstance(value, str) and _UNQUOTED.fullmatch(value) else shown(value))
 
 
 def _as_json(_logger: Any, _method: str, event: Any) -> bytes:
     ordered = {"timestamp": event.pop("timestamp"), "level": event.pop("level"), "event": event.pop("event"), **event}
     try:
         return msgspec.json.encode(ordered, enc_hook=str)
-    except (ValueError, TypeError, RecursionError):  # a text that is none in UTF-8, above all
+    except (ValueError, TypeError, RecursionError):  # for example a text that is not valid UTF-8
         return msgspec.json.encode({_as_utf8(name): _as_utf8(value) for name, value in ordered.items()})
 
 
 def _as_utf8(value: Any) -> str:
-    """A text; what no UTF-8 can say, such as a byte of a file name, is escaped."""
+    """Returns the value as text; characters outside UTF-8, such as bytes of a file name, are escaped."""
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 

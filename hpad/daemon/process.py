@@ -1,4 +1,4 @@
-"""The process around the daemon: its event loop, its signals, and what it tells systemd."""
+"""The process around the daemon: event loop, memory allocator, signals, systemd notifications, stall detection."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ _LARGE_BYTES = 1 << 18
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's loop where it is installed, else asyncio's own."""
+    """Returns uvloop's factory if it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -75,7 +75,7 @@ async def trim_regularly(clock: Clock) -> None:
 
 @asynccontextmanager
 async def stop_on_signals() -> AsyncIterator[asyncio.Event]:
-    """An event that SIGTERM or SIGINT sets; a second signal of either kind ends the process the hard way."""
+    """Yields an event that SIGTERM or SIGINT sets. A second signal ends the process at once."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def first(number: int) -> None:
@@ -91,45 +91,45 @@ async def stop_on_signals() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
-    """Whether the work was done: it is cancelled as soon as `stop` is set. Raises what it raises."""
-    doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Runs `work`, cancels it when `stop` is set, and returns whether it finished. Raises its exceptions."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        doing.cancel()
+        working.cancel()
         stopping.cancel()
-        await asyncio.wait({doing, stopping})
-    if doing.cancelled():
+        await asyncio.wait({working, stopping})
+    if working.cancelled():
         return False
-    doing.result()
+    working.result()
     return True
 
 
 @asynccontextmanager
 async def reload_on_hangup(reload: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Call `reload` for each SIGHUP, one at a time; several that come meanwhile count as one."""
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    """Calls `reload` for each SIGHUP, one at a time. Several signals during a reload count as one."""
+    loop, requested = asyncio.get_running_loop(), asyncio.Event()
 
-    async def obey() -> None:
+    async def reload_when_requested() -> None:
         while True:
-            await asked.wait()
-            asked.clear()
+            await requested.wait()
+            requested.clear()
             await reload()
 
-    loop.add_signal_handler(signal.SIGHUP, asked.set)
-    task = asyncio.create_task(obey(), name="reload on hangup")
+    loop.add_signal_handler(signal.SIGHUP, requested.set)
+    task = asyncio.create_task(reload_when_requested(), name="reload on hangup")
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the default would end the process before it has drained
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the default action would end the process before it has drained
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 class Notifier:
-    """systemd's notification socket (sd_notify(3)); silent where there is none."""
+    """systemd's notification socket (sd_notify(3)). Does nothing if there is none."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -139,8 +139,8 @@ class Notifier:
         self._ready = False
         self._status = ""
 
-    def tell(self, state: str) -> None:
-        """Send e.g. "READY=1" or "STOPPING=1"; what systemd does not take is lost, as is what finds no file left."""
+    def notify(self, state: str) -> None:
+        """Sends a state such as "READY=1". Ignores errors, also the lack of file descriptors."""
         if not self._address:
             return
         with (
@@ -152,58 +152,61 @@ class Notifier:
     async def run(
         self, clock: Clock, ready: Callable[[], Awaitable[None]], status: Callable[[], str] | None = None
     ) -> None:
-        """Say READY once it is so; feed the watchdog, and say the one sentence of `status`, for as long as the loop
-        turns: nothing but the loop does either, so that one that hangs is noticed."""
-        keeping = [asyncio.create_task(self._feed(clock))]
+        """Sends READY=1 after `ready`, and the watchdog signal and the sentence of `status` regularly.
+
+        The event loop itself sends the watchdog signal, so that systemd restarts a process whose loop hangs.
+        """
+        tasks = [asyncio.create_task(self._send_watchdog(clock))]
         if status is not None and self._address:
-            keeping.append(asyncio.create_task(self._describe(clock, status)))
+            tasks.append(asyncio.create_task(self._send_status(clock, status)))
         try:
             await ready()
-            self.tell("READY=1")
+            self.notify("READY=1")
             self._ready = True
-            await asyncio.gather(*keeping)
+            await asyncio.gather(*tasks)
         finally:
-            for task in keeping:
+            for task in tasks:
                 task.cancel()
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """While inside, systemd counts the service as reloading (a service that is not ready yet stays just that)."""
+        """Reports the service as reloading while inside, unless it is not ready yet."""
         if self._ready:
-            self.tell(f"RELOADING=1\nMONOTONIC_USEC={clocks.monotonic_usec()}")
+            self.notify(f"RELOADING=1\nMONOTONIC_USEC={clocks.monotonic_usec()}")
         try:
             yield
         finally:
             if self._ready:
-                self.tell("READY=1")
+                self.notify("READY=1")
 
     def stopping(self) -> None:
-        """From now on the service is stopping, whatever else is said."""
+        """Reports the service as stopping for good."""
         self._ready = False
-        self.tell("STOPPING=1\nSTATUS=Stopping: reconciles under way come to their end")
+        self.notify("STOPPING=1\nSTATUS=Stopping: running reconciles finish")
 
-    async def _feed(self, clock: Clock) -> None:
+    async def _send_watchdog(self, clock: Clock) -> None:
         while self.watchdog_seconds is not None:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await clock.sleep(self.watchdog_seconds)
 
-    async def _describe(self, clock: Clock, status: Callable[[], str]) -> None:
+    async def _send_status(self, clock: Clock, status: Callable[[], str]) -> None:
         while True:
             try:
                 sentence = " ".join(status().split())[:_STATUS_LENGTH]
-            except Exception as error:  # noqa: BLE001  # it must not keep the watchdog from its food
+            except Exception as error:  # noqa: BLE001  # a bug in `status` must not stop the watchdog signal
                 sentence = f"No status: {type(error).__name__}"
             if sentence != self._status:
                 self._status = sentence
-                self.tell(f"STATUS={sentence}")
+                self.notify(f"STATUS={sentence}")
             await clock.sleep(_STATUS_SECONDS)
 
 
 class StallDetector:
-    """A thread that asks the loop, again and again, for a sign of life. When none comes for `limit` seconds, it logs
-    once what the loop's thread is doing; when the loop turns again, `observe` is told how many seconds it did not.
+    """Detects an event loop that is blocked, from a thread of its own.
 
-    Use as a context manager inside the running loop; `observe` is called on the loop.
+    If the loop does not run a callback within `limit` seconds, the stack of the loop's thread is logged once. When the
+    loop runs again, `observe` is called on it with the seconds it was blocked. Use as a context manager inside the
+    running loop.
     """
 
     def __init__(self, observe: Callable[[float], None], *, limit: float = STALL_SECONDS) -> None:
@@ -225,12 +228,12 @@ class StallDetector:
     def _watch(self) -> None:
         try:
             while not self._ended.wait(self._limit):
-                self._ask()
+                self._check()
         except RuntimeError:
             return  # the loop has been closed
 
-    def _ask(self) -> None:
-        alive, asked = threading.Event(), self._clock.monotonic()
+    def _check(self) -> None:
+        alive, began = threading.Event(), self._clock.monotonic()
         self._loop.call_soon_threadsafe(alive.set)
         if alive.wait(self._limit):
             return
@@ -238,12 +241,12 @@ class StallDetector:
         while not alive.wait(self._limit):
             if self._ended.is_set():
                 return
-        seconds = self._clock.monotonic() - asked
-        self._log.warning("the event loop turns again", seconds=round(seconds, 3))
+        seconds = self._clock.monotonic() - began
+        self._log.warning("the event loop runs again", seconds=round(seconds, 3))
         self._loop.call_soon_threadsafe(self._observe, seconds)
 
     def _stack(self) -> str:
-        """Files, lines and their source; no values of variables, which may be secrets."""
+        """Returns files, lines and source, without values of variables, which may be secrets."""
         frame = sys._current_frames().get(self._watched)
-        with logs.lent():
+        with logs.clearing_linecache():
             return "".join(traceback.format_stack(frame)) if frame is not None else ""

@@ -88,4 +88,4 @@ def test_it_is_said_again_after_a_while_with_how_often_it_was(monkeypatch: pytes
         for number in range(1000):
             handler.handle(logging.makeLogRecord({"name": "x", "levelno": logging.WARNING, "msg": f"sort {number}"}))
     assert [line.get("times") for line in logged[:3]] == [None, 3, None]
-    assert len(handler._said) == 256
+    assert len(handler._logged) == 256

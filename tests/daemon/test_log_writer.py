@@ -219,7 +219,7 @@ def test_lines_of_a_logger_keep_their_order_through_new_settings(empty: Pipe) ->
 
 def test_the_log_says_itself_what_it_lacks(full: Pipe) -> None:
     """At any level: what is missing may have been an error."""
-    with logs.aside(full.writer) as writer:
+    with logs.background_writer(full.writer) as writer:
         logs.configure("error", "json", {}, writer=writer)
         log = structlog.get_logger("hpad")
         for _ in range(1_000):
@@ -232,7 +232,7 @@ def test_the_log_says_itself_what_it_lacks(full: Pipe) -> None:
                 break
             time.sleep(0.01)
     last = json.loads(reading.ended()[-1])
-    assert (last["event"], last["level"]) == ("lines of this log were dropped: nobody read it fast enough", "error")
+    assert (last["event"], last["level"]) == ("log lines dropped: the reader was too slow", "error")
     assert last["lines"] == writer.dropped == 1
 
 

@@ -48,7 +48,7 @@ async def test_what_is_begun_ends_when_all_is_to_end(seconds: float, done: bool)
         stop.set()
 
     ending = asyncio.create_task(end())
-    assert await process.unless(stop, work()) is done
+    assert await process.run_until(stop, work()) is done
     assert ends == [not done]
     await ending
 
@@ -58,14 +58,14 @@ async def test_what_is_begun_may_fail() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await process.unless(asyncio.Event(), work())
+        await process.run_until(asyncio.Event(), work())
 
 
-def test_systemd_is_told_and_its_watchdog_fed(tmp_path: Path) -> None:
+def test_systemd_receives_readiness_and_watchdog_signals(tmp_path: Path) -> None:
     told: list[str] = []
 
     class Notifier(process.Notifier):
-        def tell(self, state: str) -> None:
+        def notify(self, state: str) -> None:
             told.append(state)
 
     async def main() -> None:
@@ -99,20 +99,20 @@ def no_file_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_who_has_no_file_left_tells_systemd_nothing_and_goes_on(tmp_path: Path) -> None:
+def test_without_file_descriptors_systemd_hears_nothing(tmp_path: Path) -> None:
     """A watchdog that is not fed for good would have a daemon killed that only waits for some files to be closed."""
     notifier = process.Notifier({"NOTIFY_SOCKET": str(tmp_path / "s")})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "s"))
         with no_file_left():
-            notifier.tell("WATCHDOG=1")
-        notifier.tell("STATUS=of \udcff.yaml")
+            notifier.notify("WATCHDOG=1")
+        notifier.notify("STATUS=of \udcff.yaml")
         assert manager.recv(100) == rb"STATUS=of \udcff.yaml"
 
 
 async def test_without_systemd_nothing_happens() -> None:
     notifier = process.Notifier({})
-    notifier.tell("READY=1")
+    notifier.notify("READY=1")
     assert notifier.watchdog_seconds is None
 
 
@@ -268,7 +268,7 @@ async def test_a_stall_is_logged_once_with_the_stack_and_counted() -> None:
             while len(stalls) == hung:  # noqa: ASYNC110  # another thread tells
                 await asyncio.sleep(0.01)
     events = [line["event"] for line in logs]
-    assert events[:2] == ["the event loop has stalled", "the event loop turns again"]
+    assert events[:2] == ["the event loop has stalled", "the event loop runs again"]
     assert sum("this very line" in line.get("stack", "") for line in logs) == 1
     assert __file__ not in linecache.cache, "the source of a stack is kept"
     assert limit < stalls[0] < time.monotonic() - began
@@ -276,7 +276,7 @@ async def test_a_stall_is_logged_once_with_the_stack_and_counted() -> None:
 
 async def test_a_loop_that_turns_has_not_stalled() -> None:
     with structlog.testing.capture_logs() as logs, process.StallDetector(lambda _: None, limit=60) as detector:
-        await asyncio.to_thread(detector._ask)
+        await asyncio.to_thread(detector._check)
     assert logs == []
 
 

@@ -186,7 +186,7 @@ async def test_it_scales_says_so_and_ends_in_good_order(place: TargetKey, tmp_pa
             assert await process.wait() == 0
     assert await place.holder() == ""
     told = await asyncio.to_thread(lines, log)
-    stalls = ("the event loop has stalled", "the event loop turns again")  # the machine's, not hpad's
+    stalls = ("the event loop has stalled", "the event loop runs again")  # the machine's, not hpad's
     assert [line for line in told if line["level"] not in ("info", "debug") and line["event"] not in stalls] == []
     assert told[-1]["event"] == "hpad stopped"
 
