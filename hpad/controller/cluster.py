@@ -12,12 +12,8 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Asker, Query, Sample
 from hpad.api.selector import Selector
-from hpad.clock import Clock
-from hpad.election import owner
-from hpad.engine import settle
 from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor
-from hpad.kube import errors
 
 Change = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
 
@@ -43,7 +39,7 @@ class EventRecorder(Protocol):
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None: ...
 
 
-class World(Protocol):
+class Cluster(Protocol):
     """The cluster: its reads and writes raise kube.errors.ApiError and nothing else.
 
     What was written is seen by the next read, whatever a watch has brought by then.
@@ -68,37 +64,3 @@ class Metrics(Protocol):
     async def gather(
         self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None
     ) -> list[Sample | AdapterError]: ...
-
-
-ATTEMPTS = 5
-_PAUSE_SECONDS = 0.01
-
-
-async def act(world: World, clock: Clock, permit: owner.Permit, scale: Scale, replicas: int) -> settle.Outcome:
-    """Write the count; where somebody else wrote in between, read again and write the same count, five times in all.
-
-    If it was the count that they changed, ours was decided for another one (watches may lag behind by more than a
-    moment): nothing is written any more, and the next reconcile decides anew.
-    Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells. Raises NotOurs or Edited,
-    where there is no permit any more before one of the attempts: none of those before has written anything.
-    """
-    namespace, target = permit.hpa.metadata.namespace, permit.hpa.spec.scale_target_ref
-    attempts: list[int] = []
-    decided_on = scale.spec.replicas
-    try:
-        while True:
-            try:
-                with permit.writing():
-                    attempts.append(replicas)
-                    await world.write_scale(namespace, target, scale.with_replicas(replicas))
-                return settle.Outcome(attempts=tuple(attempts), error=None)
-            except errors.ApiError as error:
-                if not error.conflict or len(attempts) == ATTEMPTS:
-                    raise
-            await clock.sleep(_PAUSE_SECONDS)
-            scale = await world.fresh_scale(namespace, target)
-            if scale.spec.replicas not in (decided_on, replicas):
-                found = f"somebody else has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
-                return settle.Outcome(attempts=tuple(attempts), error=f"{found}; the next reconcile decides anew")
-    except errors.ApiError as error:
-        return settle.Outcome(attempts=tuple(attempts), error=error.message, unsure=error.passing)

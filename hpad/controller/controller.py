@@ -19,9 +19,9 @@ from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.schedule import Observer, Plan, TooEarly
-from hpad.controller.workers import Slot, Slots
+from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
-from hpad.election.owner import EVERYTHING, Edited, NotOurs, Owner
+from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner
 from hpad.kube import limiter
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
@@ -30,7 +30,7 @@ from hpad.telemetry.episode import Episodes
 NAMED: Final = 5
 
 
-class Overdue:
+class TimeoutLog:
     """One line of the log for all that are noted within a period of the first; `log` is whose line it is."""
 
     def __init__(self, log: Any) -> None:
@@ -68,22 +68,22 @@ _LEFT_OUT = 3
 """While load is shed, an HPA that was not scaled up the last time has one turn in so many periods and one more."""
 
 
-class Ending(Enum):
+class TurnResult(Enum):
     """How a turn ended."""
 
     DONE = auto()
     SCALED = auto()
-    LATE = auto()
+    TIMED_OUT = auto()
     BUG = auto()
     GONE = auto()
-    CUT = auto()
-    RESTS = auto()
-    NOT_OURS = auto()
+    CANCELLED = auto()
+    COOLING_DOWN = auto()
+    NOT_OWNED = auto()
     EDITED = auto()
 
 
 class Controller:
-    """Reconciles every HPA of a source each `period` (seconds), `workers` of them at a time (see `slots`).
+    """Reconciles every HPA of a source each `period` (seconds), `workers` of them at a time (see `pool`).
 
     `start` once the source has synced; `stop` waits for the reconciles under way. HPAs that `owner` does not own keep
     their turns, but nothing is decided in them.
@@ -106,10 +106,10 @@ class Controller:
         self._clock = clock
         self._period = period
         self._workers = workers
-        self._slots = Slots(workers, clock, period * _DRAIN)
+        self._pool = Workers(workers, clock, period * _DRAIN)
         self._owner = owner
         self._ours: set[Key] = set()
-        self._rests: dict[Key, float] = {}
+        self._cooldowns: dict[Key, float] = {}
         self._rising: set[Key] = set()
         """Those that were scaled up the last time. When there is more to do than can be done they go first: capacity
         that comes late costs more than capacity that leaves late."""
@@ -117,9 +117,9 @@ class Controller:
         self._observer = Observer(source, self._queue, clock, period, self._forget)
         self._sheds = False
         self._dispatcher: asyncio.Task[None] | None = None
-        self._turns: dict[Key, asyncio.Task[Ending]] = {}
+        self._turns: dict[Key, asyncio.Task[TurnResult]] = {}
         self._log = structlog.get_logger("hpad.controller")
-        self._overdue = Overdue(self._log)
+        self._timeouts = TimeoutLog(self._log)
         failed, well = "bug: the reconcile failed in a way nobody expected", "the reconcile fails no more"
         self._bugs = Episodes(self._log, clock, failed, well, level="exception")
         telemetry.before_scrape(self._refresh_series)
@@ -149,10 +149,10 @@ class Controller:
         """Another period and another number of workers from now on; those at work finish as they began."""
         if workers != self._workers:
             self._workers = workers
-            self._slots = Slots(workers, self._clock, period * _DRAIN)
+            self._pool = Workers(workers, self._clock, period * _DRAIN)
         if period != self._period:
             self._period = self._queue.patience = period
-            self._slots.patience = period * _DRAIN
+            self._pool.patience = period * _DRAIN
             self._observer.retune(period)
 
     def shed(self, sheds: bool) -> None:
@@ -179,7 +179,7 @@ class Controller:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._dispatcher = None
-        self._overdue.tell()
+        self._timeouts.tell()
 
     @property
     def period(self) -> float:
@@ -194,9 +194,9 @@ class Controller:
         """How many HPAs of the source the owner owns at this moment."""
         return sum(self._owner.owns(hpa.metadata.key) for hpa in self._source.values())
 
-    def reconsider(self) -> tuple[set[Key], set[Key]]:
+    def reassign(self) -> tuple[set[Key], set[Key]]:
         """What `owner` owns has changed: cut short what is not ours any more. The HPAs that have become ours, and those
-        that are not any more: the former have their next turns when they would have had them anyway (see `hasten`)."""
+        that are not any more: the former have their next turns when they would have had them anyway (see `advance`)."""
         if self._dispatcher is None:
             return set(), set()
         for key, turn in self._turns.items():
@@ -208,22 +208,22 @@ class Controller:
         for key in gained:  # their targets may have other selectors by now
             self._take_over(key)
         for key in lost:
-            self._rests.pop(key, None)
+            self._cooldowns.pop(key, None)
             self._rising.discard(key)
             self._telemetry.controller.forget(key)
         return gained, lost
 
-    def rest(self, waits: Mapping[Key, float]) -> None:
+    def cool_down(self, waits: Mapping[Key, float]) -> None:
         """Have no turns for so many seconds, whatever happens; one that comes up is made up for afterwards."""
         now = self._clock.monotonic()
-        self._rests.update({key: now + seconds for key, seconds in waits.items() if key in self._ours})
+        self._cooldowns.update({key: now + seconds for key, seconds in waits.items() if key in self._ours})
 
-    def prolong(self, key: Key, seconds: float) -> None:
+    def extend_cooldown(self, key: Key, seconds: float) -> None:
         """Let one that rests do so for that many seconds from now on, if not for longer anyway."""
-        if key in self._rests:
-            self._rests[key] = max(self._rests[key], self._clock.monotonic() + seconds)
+        if key in self._cooldowns:
+            self._cooldowns[key] = max(self._cooldowns[key], self._clock.monotonic() + seconds)
 
-    def hasten(self, waits: Mapping[Key, float]) -> None:
+    def advance(self, waits: Mapping[Key, float]) -> None:
         """Have turns after so many seconds, where they would not come earlier anyway."""
         for key, seconds in waits.items():
             if self._source.get(key) is not None:
@@ -241,57 +241,57 @@ class Controller:
         No slot is held while there is nothing to do: those who come back from waiting for metrics need it.
         """
         while True:
-            slot = Slot(self._slots)
+            worker = Worker(self._pool)
             try:
                 await self._queue.filled()
-                await slot.take()
+                await worker.take()
                 if not len(self._queue):  # whose turn it was is gone
-                    slot.give()
+                    worker.give()
                     continue
                 key = await self._queue.get()
             except ShutDown:
                 return
-            turn = asyncio.create_task(self._work(key, slot), name=f"reconcile {key}")
+            turn = asyncio.create_task(self._work(key, worker), name=f"reconcile {key}")
             self._turns[key] = turn
-            turn.add_done_callback(functools.partial(self._over, key, slot))
+            turn.add_done_callback(functools.partial(self._over, key, worker))
 
-    async def _work(self, key: Key, slot: Slot) -> Ending:
+    async def _work(self, key: Key, worker: Worker) -> TurnResult:
         limiter.begin()
         try:
-            return await self._turn(key, slot)
-        except NotOurs:
-            return Ending.NOT_OURS
+            return await self._turn(key, worker)
+        except NotOwned:
+            return TurnResult.NOT_OWNED
         except Edited:
-            return Ending.EDITED
+            return TurnResult.EDITED
         except Exception as error:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
             self._report_bug(key, error)
-            return Ending.BUG
+            return TurnResult.BUG
 
-    def _over(self, key: Key, slot: Slot, turn: asyncio.Task[Ending]) -> None:
+    def _over(self, key: Key, worker: Worker, turn: asyncio.Task[TurnResult]) -> None:
         """After every turn, even one that was cancelled before it began."""
         del self._turns[key]
-        slot.give()
-        ending = Ending.CUT if turn.cancelled() else turn.result()
+        worker.give()
+        ending = TurnResult.CANCELLED if turn.cancelled() else turn.result()
         try:
             self._plan(key, ending)
-            if ending in {Ending.DONE, Ending.SCALED}:
+            if ending in {TurnResult.DONE, TurnResult.SCALED}:
                 self._bugs.ended(subject=key, hpa=str(key))
         except Exception as error:  # noqa: BLE001  # nobody else would give this HPA another turn
             self._report_bug(key, error)
             self._queue.add_after(key, self._period)
         self._queue.done(key)
 
-    async def _turn(self, key: Key, slot: Slot) -> Ending:
+    async def _turn(self, key: Key, worker: Worker) -> TurnResult:
         """Reconcile the key's HPA, within the deadline."""
         hpa = self._source.get(key)
         if hpa is None:
-            return Ending.GONE
+            return TurnResult.GONE
         if not self._owner.owns(key):
             self._reconciler.overlap.refresh(hpa)
-            return Ending.NOT_OURS
+            return TurnResult.NOT_OWNED
         self._ours.add(key)
-        if self._rest_of(key) > _NOTHING:
-            return Ending.RESTS
+        if self._remaining_cooldown(key) > _NOTHING:
+            return TurnResult.COOLING_DOWN
         last = await self._reconciler.last(key)  # what has to be read first may take a while
         if last is not None and not self._observer.rhythm.knows(key):
             self._observer.rhythm.go_on(key, last)
@@ -303,23 +303,23 @@ class Controller:
             async with asyncio.timeout(self._period * _DEADLINE):
                 current = functools.partial(self._source.get, key)
                 plan = Plan(self._observer.next(key), self._period)
-                settlement = await self._reconciler.reconcile(hpa, slot, moment, current, plan)
+                settlement = await self._reconciler.reconcile(hpa, worker, moment, current, plan)
         except TooEarly as early:
             self._log.warning("a turn out of the plan waits: the state cannot be saved", hpa=str(key))
-            self._rests[key] = self._clock.monotonic() + early.seconds
-            return Ending.RESTS
+            self._cooldowns[key] = self._clock.monotonic() + early.seconds
+            return TurnResult.COOLING_DOWN
         except TimeoutError:
             self._telemetry.controller.reconciled("none", "internal", self._clock.monotonic() - began)
-            self._overdue.note(key, self._period)
-            return Ending.LATE
+            self._timeouts.note(key, self._period)
+            return TurnResult.TIMED_OUT
         (self._rising.add if settlement.action == "scale_up" else self._rising.discard)(key)
-        return Ending.SCALED if settlement.rescaled else Ending.DONE
+        return TurnResult.SCALED if settlement.rescaled else TurnResult.DONE
 
-    def _rest_of(self, key: Key) -> float:
+    def _remaining_cooldown(self, key: Key) -> float:
         """Seconds that the key has to rest yet; 0 or next to it: none."""
-        left = self._rests.get(key, 0.0) - self._clock.monotonic()
+        left = self._cooldowns.get(key, 0.0) - self._clock.monotonic()
         if left <= _NOTHING:
-            self._rests.pop(key, None)
+            self._cooldowns.pop(key, None)
         return left
 
     def _report_bug(self, key: Key, error: Exception) -> None:
@@ -331,22 +331,22 @@ class Controller:
             cause = (type(error).__name__, frame.f_code.co_filename, line)
             self._bugs.occurred(subject=key, cause=cause, hpa=str(key))
 
-    def _plan(self, key: Key, ending: Ending) -> None:
+    def _plan(self, key: Key, ending: TurnResult) -> None:
         """The one place that decides when a key has its next turn.
 
         An error brings it no earlier: the HPA controller has a fixed period, and the next turn is its retry. An HPA
         that was edited during its turn has another at once, since nothing was written for it.
         """
-        if ending is Ending.GONE or self._source.get(key) is None:
+        if ending is TurnResult.GONE or self._source.get(key) is None:
             self._forget(key)
-        elif ending is Ending.RESTS:
-            self._queue.add_after(key, self._rest_of(key))
+        elif ending is TurnResult.COOLING_DOWN:
+            self._queue.add_after(key, self._remaining_cooldown(key))
         else:
             leave_out = _LEFT_OUT if self._sheds and key not in self._rising else 0
-            self._observer.schedule(key, leave_out, scaled=ending is Ending.SCALED)
+            self._observer.schedule(key, leave_out, scaled=ending is TurnResult.SCALED)
             if leave_out:
                 self._telemetry.controller.skipped(leave_out)
-            if ending is Ending.EDITED:
+            if ending is TurnResult.EDITED:
                 self._queue.add(key)
 
     def _register(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
@@ -368,7 +368,7 @@ class Controller:
             turn.cancel()
         self._rising.discard(key)
         self._ours.discard(key)
-        self._rests.pop(key, None)
+        self._cooldowns.pop(key, None)
         self._bugs.forget(key)
         self._observer.forget(key)
         self._reconciler.forget(key)

@@ -30,10 +30,12 @@ _PATIENCE: Final = 1.0
 """Seconds for turns that were cut short to end."""
 
 
-class Handover:
-    """`changed` is to be called whenever other HPAs are ours than before, and `hand_over` awaited before others may
-    have those that are not any more. `rest` (after the beginning of a turn) and `lease` (after what is seen of its end)
-    are in seconds.
+class Handoff:
+    """Reacts to changes of the owned HPAs.
+
+    Call `changed` when the set of owned HPAs has changed. Await `hand_off` before another replica may own
+    the lost ones.
+    `cooldown` (after the start of a turn) and `lease` (after the status write that ends it) are in seconds.
     """
 
     def __init__(
@@ -44,14 +46,14 @@ class Handover:
         telemetry: Telemetry,
         clock: Clock,
         *,
-        rest: float = 0.0,
+        cooldown: float = 0.0,
         lease: float = 0.0,
     ) -> None:
         self._controller = controller
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
-        self._rest = rest
+        self._cooldown = cooldown
         self._lease = lease
         self._written: dict[Key, float] = {}
         self._lost: set[Key] = set()
@@ -60,13 +62,13 @@ class Handover:
         if lease:
             source.subscribe(self._observe)
 
-    def retune(self, rest: float) -> None:
+    def retune(self, cooldown: float) -> None:
         """Another rest from now on; those that rest already do so as they began."""
-        self._rest = rest
+        self._cooldown = cooldown
 
     def changed(self) -> None:
         """Cut short what is not ours any more. What is has its turn soon: when its history has been read anew."""
-        gained, lost = self._controller.reconsider()
+        gained, lost = self._controller.reassign()
         self._lost = (self._lost | lost) - gained
         if not gained and not lost:
             return
@@ -74,12 +76,12 @@ class Handover:
         self._log.info("HPAs have changed hands", gained=len(gained), lost=len(lost))
         if gained:
             self._store.refresh(gained)
-            self._controller.rest(dict.fromkeys(gained, self._rest))  # until it is known how long
+            self._controller.cool_down(dict.fromkeys(gained, self._cooldown))  # until it is known how long
             task = asyncio.create_task(self._begin(gained), name="first turns")
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
 
-    async def hand_over(self) -> None:
+    async def hand_off(self) -> None:
         """Wait until nothing is under way for HPAs that are not ours any more, and what was remembered of them is saved
         (or cannot be); seconds at most."""
         lost, self._lost = self._lost, set()
@@ -97,18 +99,18 @@ class Handover:
         for key in gained:
             await self._store.get_loaded(key)
         now, period = self._clock.now(), self._controller.period
-        self._controller.rest({key: max(self._left(key, now, self._rest), self._fresh(key)) for key in gained})
+        self._controller.cool_down({key: max(self._left(key, now, self._cooldown), self._fresh(key)) for key in gained})
         due = {key: self._left(key, now, period) for key in gained}
         late = sorted((key for key in due if due[key] <= 0), key=lambda key: (due[key], key))
         pause = period * SPREAD / len(late) if len(late) > self._controller.workers else 0.0
-        self._controller.hasten({**due, **{key: number * pause for number, key in enumerate(late)}})
+        self._controller.advance({**due, **{key: number * pause for number, key in enumerate(late)}})
 
     def _observe(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:
             self._written.pop(key, None)
         elif old is not None and old.status != new.status:
             self._written[key] = self._clock.monotonic()
-            self._controller.prolong(key, self._lease)
+            self._controller.extend_cooldown(key, self._lease)
 
     def _fresh(self, key: Key) -> float:
         """How much is left of the lease duration after its status was seen to change."""

@@ -28,13 +28,13 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, S
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.selector import Operator, Selector
-from hpad.controller.cluster import World
+from hpad.controller.cluster import Cluster
 from hpad.kube import errors
 
 _Handle = tuple[str, str, str]
 
 
-class Claims:
+class SelectorIndex:
     """Selectors by HPA, found by one `label=value` each requires, so that no question looks at all HPAs.
 
     That is the one that the fewest others are found by: in many a namespace all have some label in common. A selector
@@ -42,23 +42,23 @@ class Claims:
     """
 
     def __init__(self) -> None:
-        self._claims: dict[Key, Selector] = {}
+        self._selectors: dict[Key, Selector] = {}
         self._handles: dict[Key, _Handle] = {}
         self._by_handle: dict[_Handle, set[Key]] = defaultdict(set)
 
     def claim(self, key: Key, selector: Selector) -> None:
         """The HPA's target selects these pods from now on."""
-        held = self._claims.get(key)
+        held = self._selectors.get(key)
         if held == selector:
             return
         self.release(key)
-        self._claims[key] = selector
+        self._selectors[key] = selector
         self._handles[key] = handle = self._rarest(key.namespace, selector)
         self._by_handle[handle].add(key)
 
     def release(self, key: Key) -> None:
         """The HPA is gone; fine if it never claimed anything."""
-        if self._claims.pop(key, None) is None:
+        if self._selectors.pop(key, None) is None:
             return
         handle = self._handles.pop(key)
         self._by_handle[handle].discard(key)
@@ -70,7 +70,7 @@ class Claims:
         found: set[Key] = set()
         for labels in {id(pod.labels): pod.labels for pod in pods}.values():  # replicas share theirs
             for other in self._candidates(key.namespace, labels):
-                if other != key and other not in found and self._claims[other].matches(labels):
+                if other != key and other not in found and self._selectors[other].matches(labels):
                     found.add(other)
         return tuple(sorted(other.name for other in found))
 
@@ -139,11 +139,11 @@ _AT_ONCE: Final = 8
 
 
 class Overlap:
-    """Registers HPAs, and finds those that compete. `claims` are the selectors of their targets."""
+    """Registers HPAs, and finds those that compete. `selectors` are the selectors of their targets."""
 
-    def __init__(self, world: World, claims: Claims) -> None:
-        self._world = world
-        self._claims = claims
+    def __init__(self, cluster: Cluster, selectors: SelectorIndex) -> None:
+        self._cluster = cluster
+        self._selectors = selectors
         self._targets = Targets()
         self._unread: dict[str, dict[Key, CrossVersionObjectReference]] = defaultdict(dict)
         """By namespace: HPAs whose targets are not watched, and were not read yet."""
@@ -158,7 +158,7 @@ class Overlap:
         """
         key, ref = hpa.metadata.key, hpa.spec.scale_target_ref
         self._targets.refer(key, ref)
-        scale = self._world.peek_scale(key.namespace, ref)
+        scale = self._cluster.peek_scale(key.namespace, ref)
         if scale is None:
             self._unread[key.namespace][key] = ref
         else:
@@ -166,13 +166,13 @@ class Overlap:
 
     def refresh(self, hpa: HorizontalPodAutoscaler) -> None:
         """As `register`, but of a target that is not watched only what is known already: nothing is read for it."""
-        scale = self._world.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         if scale is not None:
             self._take(hpa.metadata.key, scale)
 
     def release(self, key: Key) -> None:
         """The HPA is gone; fine if it never was registered."""
-        self._claims.release(key)
+        self._selectors.release(key)
         self._targets.release(key)
         self._read(key)
 
@@ -204,14 +204,14 @@ class Overlap:
         """The HPA has got as far as its metrics, for the pods of this scale."""
         picked = None if scale is None else scale.pod_selector
         if picked is not None:
-            self._claims.claim(key, picked)
+            self._selectors.claim(key, picked)
 
     def others(self, key: Key, scale: Scale | None, pods: Iterable[Pod]) -> tuple[str, ...]:
         """The names, sorted, of the HPAs of the namespace that compete with this one, which has that target.
 
         While there are no replicas none of them competes by its target: in Kubernetes it takes a pod.
         """
-        found = set(self._claims.rivals(key, pods))
+        found = set(self._selectors.rivals(key, pods))
         if scale is not None and scale.spec.replicas:
             found.update(self._targets.others(key))
         return tuple(sorted(found))
@@ -223,7 +223,7 @@ class Overlap:
             return None
         scale, failure = None, None
         try:
-            scale = await self._world.read_scale(key.namespace, ref)
+            scale = await self._cluster.read_scale(key.namespace, ref)
         except errors.ApiError as error:
             failure = error
         if failure is not None and failure.stale:

@@ -12,16 +12,16 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Asker, Query, Sample
 from hpad.clock import Clock, Moment
-from hpad.controller import cluster, recovery, report, schedule
-from hpad.controller.cluster import Metrics, World
-from hpad.controller.overlap import Claims, Overlap
-from hpad.controller.workers import Slot
+from hpad.controller import recovery, report, schedule, write
+from hpad.controller.cluster import Cluster, Metrics
+from hpad.controller.overlap import Overlap, SelectorIndex
+from hpad.controller.workers import Worker
 from hpad.election import owner as ownership
 from hpad.engine import conditions, decide, examine, fallback_policy, settle
 from hpad.engine.view import DRY_RUN, NO_MATCH, READ_FAILED, STALE, ScaleError, Tunables, View, Withheld
 from hpad.kube import errors
 from hpad.recording import reconciled
-from hpad.store.memory import NOTHING, Begun, Last, Memory, Store, Validity
+from hpad.store.memory import NOTHING, Last, Memory, PendingRescale, Store, Validity
 from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episode
 
@@ -32,7 +32,7 @@ Queries = Sequence[Query | AdapterError]
 Answers = Sequence[Sample | AdapterError]
 
 
-class Journal(Protocol):
+class ReconcileRecorder(Protocol):
     """Where reconciles are recorded; must not wait."""
 
     def note(self, done: reconciled.Reconciled) -> None: ...
@@ -59,13 +59,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class _Turn(NamedTuple):
     """What one reconcile goes by.
 
-    `owed` is an earlier rescale that no status tells of yet: `view.hpa` tells of it, and its status is to be written.
+    `unreported` is an earlier rescale that no status has reported yet; `view.hpa` has its status, to be written.
     `moment` is that of `view.now`.
     """
 
     view: View
     permit: ownership.Permit
-    owed: Begun | None
+    unreported: PendingRescale | None
     moment: Moment
     timing: schedule.Timing
 
@@ -102,26 +102,26 @@ class Reconciler:
         *,
         options: Options,
         clock: Clock,
-        world: World,
+        cluster: Cluster,
         metrics: Metrics,
         store: Store,
-        claims: Claims,
+        selectors: SelectorIndex,
         telemetry: Telemetry,
-        journal: Journal | None = None,
+        recorder: ReconcileRecorder | None = None,
         owner: ownership.Owner = ownership.EVERYTHING,
         fallbacks: fallback_policy.Fallbacks | None = None,
     ) -> None:
         self._options = options
         self._clock = clock
-        self._world = world
+        self._cluster = cluster
         self._metrics = metrics
         self._store = store
-        self.overlap = Overlap(world, claims)
+        self.overlap = Overlap(cluster, selectors)
         self._telemetry = telemetry
-        self._journal = journal
+        self._recorder = recorder
         self._owner = owner
         self._fallbacks = fallbacks
-        self._competing = report.Competing(world, telemetry)
+        self._competing = report.Competing(cluster, telemetry)
         self._zero_reported: set[Key] = set()
         self._outdated: dict[Key, int] = {}
         self._log = structlog.get_logger("hpad.reconcile")
@@ -135,34 +135,34 @@ class Reconciler:
     async def reconcile(
         self,
         listed: HorizontalPodAutoscaler,
-        slot: Slot,
+        worker: Worker,
         moment: Moment | None = None,
         current: ownership.Current | None = None,
         plan: schedule.Plan | None = None,
     ) -> settle.Settlement:
         """Bring the HPA's target to where it should be, and say so in status, events, log and series.
 
-        The slot is lent out while metrics or the store are waited for.
+        The worker is released while metrics or the store are waited for.
         `moment` is the planned one of the turn, None: it is out of the plan. `planned` says which moment it counts as.
         `current` is asked before each write whether the HPA is still what was decided on, at first `listed`; None: it
         is. If it was edited it is decided again, with the answers that are there as far as they fit.
         Without a `plan` what is remembered is never taken as whole after a restart.
         Returns what came out; what the cluster refuses is part of that. Raises planned.TooEarly before anything is
-        done. Raises, instead of writing, ownership.NotOurs for an HPA that is not the owner's (any more), and
+        done. Raises, instead of writing, ownership.NotOwned for an HPA that is not the owner's (any more), and
         ownership.Edited for one that has been deleted or made anew since, or edited so that its metrics are to be read
         again: another turn decides. Anything else raised is a bug (or a cancellation).
         """
         began = self._clock.monotonic()
         timing = schedule.Timing.of(moment, plan, self._clock)
-        await schedule.announce(self._store, listed.metadata.key, slot, timing.moment)
+        await schedule.announce(self._store, listed.metadata.key, worker, timing.moment)
         permit = ownership.Permit(self._owner, listed, current)
-        turn = await self._look(listed, slot, timing, permit, timing.moment)
-        asked = await self._ask(turn.view, self._examine(turn.view), slot)
-        turn, asked, decision, outcome, settlement = await self._decide(turn, asked, slot)
+        turn = await self._look(listed, worker, timing, permit, timing.moment)
+        asked = await self._ask(turn.view, self._examine(turn.view), worker)
+        turn, asked, decision, outcome, settlement = await self._decide(turn, asked, worker)
         view = turn.view
-        if self._journal is not None:
+        if self._recorder is not None:
             done = reconciled.Reconciled(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
-            self._journal.note(done)
+            self._recorder.note(done)
         await self._publish(turn, decision, outcome, settlement)
         self._count(view, settlement, asked.seconds, self._clock.monotonic() - began)
         return settlement
@@ -176,8 +176,8 @@ class Reconciler:
         self._unwritten.ended(subject=key)
         self._zero_reported.discard(key)
         self._outdated.pop(key, None)
-        if self._journal is not None:
-            self._journal.forget(key)
+        if self._recorder is not None:
+            self._recorder.forget(key)
 
     async def last(self, key: Key) -> Moment | None:
         """The moment of the HPA's last turn; None where there was none in this boot of the machine."""
@@ -186,7 +186,7 @@ class Reconciler:
     async def _look(
         self,
         listed: HorizontalPodAutoscaler,
-        slot: Slot,
+        worker: Worker,
         timing: schedule.Timing,
         permit: ownership.Permit,
         moment: Moment,
@@ -195,11 +195,11 @@ class Reconciler:
         loaded = await self._store.get_loaded(key)
         held = recovery.caught_up(self._about(listed, loaded), moment)
         hpa = listed if held.status is None else msgspec.structs.replace(listed, status=held.status)
-        scale, failure = await self._read_scale(hpa, slot)
-        owed = recovery.owed(held.begun, hpa.status, scale, moment.wall)
-        if owed is not None:
-            self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=owed.to)
-            hpa = msgspec.structs.replace(hpa, status=owed.status)
+        scale, failure = await self._read_scale(hpa, worker)
+        unreported = recovery.unreported(held.pending, hpa.status, scale, moment.wall)
+        if unreported is not None:
+            self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=unreported.to)
+            hpa = msgspec.structs.replace(hpa, status=unreported.status)
         pods = self._pods(key.namespace, scale)
         told = fallback_policy.policies_of(hpa, self._fallbacks)
         unseen = recovery.rescaled_since(loaded, hpa.status)
@@ -220,26 +220,26 @@ class Reconciler:
         history = recovery.resumed(held, view, self._options.gap, unseen=unseen)
         if history is not held.history:
             view = msgspec.structs.replace(view, history=history)
-        return _Turn(view, permit, owed, moment, timing)
+        return _Turn(view, permit, unreported, moment, timing)
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
         """Whether another client is known to have set the target to zero."""
         if scale is None or scale.spec.replicas:
             return False
         known = memory.uid == hpa.metadata.uid and recovery.set_by_other(memory, _target(hpa), hpa.status)
-        return known or self._world.set_by_other(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        return known or self._cluster.set_by_other(hpa.metadata.namespace, hpa.spec.scale_target_ref)
 
     async def _read_scale(
-        self, hpa: HorizontalPodAutoscaler, slot: Slot
+        self, hpa: HorizontalPodAutoscaler, worker: Worker
     ) -> tuple[Scale | None, errors.ApiError | None]:
         """The target's scale, once the HPAs that it may compete with are known; or why it cannot be read."""
         key, scale, failure = hpa.metadata.key, None, None
         if not self.overlap.is_complete(key):
-            async with slot.lent():
+            async with worker.released():
                 failure = await self.overlap.complete(key)
         if failure is None:
             try:
-                scale = await self._world.read_scale(key.namespace, hpa.spec.scale_target_ref)
+                scale = await self._cluster.read_scale(key.namespace, hpa.spec.scale_target_ref)
             except errors.ApiError as error:
                 failure = error
         self.overlap.seen(hpa, scale)
@@ -248,7 +248,7 @@ class Reconciler:
     def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:
         """The target's pods; none where it has no selector that can be read (the engine says what is wrong with it)."""
         picked = None if scale is None else scale.pod_selector
-        return [] if picked is None else self._world.pods.select(namespace, picked)
+        return [] if picked is None else self._cluster.pods.select(namespace, picked)
 
     def _examine(self, view: View) -> examine.Verdict:
         """The verdict of the first stage; an HPA that gets as far as its metrics registers its selector."""
@@ -257,19 +257,19 @@ class Reconciler:
             self.overlap.claim(view.hpa.metadata.key, view.scale)
         return verdict
 
-    async def _ask(self, view: View, verdict: examine.Verdict, slot: Slot) -> _Asked:
+    async def _ask(self, view: View, verdict: examine.Verdict, worker: Worker) -> _Asked:
         """The answers to the HPA's metrics."""
         asker, queries = Asker.of(view.hpa), verdict.queries
         if not queries:
             return _Asked(verdict, asker, (), (), 0.0)
         began = self._clock.monotonic()
-        async with slot.lent():
+        async with worker.released():
             answers = await self._metrics.gather(
                 view.hpa.metadata.key, queries, deadline=self._options.patience, asker=asker
             )
         return _Asked(verdict, asker, queries, answers, self._clock.monotonic() - began)
 
-    async def _decide(self, turn: _Turn, asked: _Asked, slot: Slot) -> _Done:
+    async def _decide(self, turn: _Turn, asked: _Asked, worker: Worker) -> _Done:
         """Decide and write; again, by the spec as it is then, while an edit comes before the write.
 
         Otherwise an HPA that is edited more often than a turn lasts would never be scaled. Raises as `reconcile` does.
@@ -282,19 +282,19 @@ class Reconciler:
                 outcome, settlement = await self._act(turn, decision)
             except ownership.Edited:
                 self._give_up(turn, decision)
-                turn = await self._look_again(turn, slot)
+                turn = await self._look_again(turn, worker)
                 asked = self._fitting(asked, turn.view)
             else:
                 self._outdated.pop(key, None)
                 return turn, asked, decision, outcome, settlement
 
-    async def _look_again(self, turn: _Turn, slot: Slot) -> _Turn:
+    async def _look_again(self, turn: _Turn, worker: Worker) -> _Turn:
         """The turn on the HPA as it is now; raises Edited where that is gone, or another of its name."""
         permit = turn.permit
         found = None if permit.current is None else permit.current()
         if found is None or not permit.is_same:
             raise ownership.Edited(str(permit.hpa.metadata.key))
-        return await self._look(found, slot, turn.timing, permit._replace(hpa=found), turn.moment)
+        return await self._look(found, worker, turn.timing, permit._replace(hpa=found), turn.moment)
 
     def _fitting(self, asked: _Asked, view: View) -> _Asked:
         """The answers for the HPA as it is after an edit; raises Edited where other metrics are to be read.
@@ -324,7 +324,7 @@ class Reconciler:
             return outcome, settle.settle(view, decision, outcome)
         settlement = settle.settle(view, decision, settle.Outcome((decision.scale_to,)))
         await self._begin(turn, decision, decision.scale_to, settlement)
-        outcome = await cluster.act(self._world, self._clock, turn.permit, view.scale, decision.scale_to)
+        outcome = await write.scale_target(self._cluster, self._clock, turn.permit, view.scale, decision.scale_to)
         return outcome, settlement if outcome.written else settle.settle(view, decision, outcome)
 
     def _withheld(self, view: View) -> Withheld | None:
@@ -336,11 +336,11 @@ class Reconciler:
     async def _begin(self, turn: _Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
         """Have the rescale remembered before it is written (`store.lasting` says why)."""
         view = turn.view
-        begun = Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status)
-        self._remember(turn, decision, begun)
-        await self._store.secure(view.hpa.metadata.key)
+        pending = PendingRescale(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status)
+        self._remember(turn, decision, pending)
+        await self._store.flush_now(view.hpa.metadata.key)
 
-    def _remember(self, turn: _Turn, decision: decide.Decision, begun: Begun | None) -> None:
+    def _remember(self, turn: _Turn, decision: decide.Decision, pending: PendingRescale | None) -> None:
         """Put the recommendation of this reconcile, from which nothing has been written yet."""
         view = turn.view
         memory = msgspec.structs.replace(
@@ -349,8 +349,8 @@ class Reconciler:
             target=_target(view.hpa),
             history=settle.remembered(view, decision, rescaled=False),
             at=view.now,
-            left=view.replicas,
-            begun=begun,
+            last_count=view.replicas,
+            pending=pending,
             loaded=False,
             validity=turn.validity,
         )
@@ -362,7 +362,7 @@ class Reconciler:
         So it does in Kubernetes, which remembers it before it writes (horizontal.go: stabilizeRecommendation).
         """
         if turn.view.scale is not None and turn.permit.is_same:
-            self._remember(turn, decision, turn.owed)
+            self._remember(turn, decision, turn.unreported)
         self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.view.hpa.metadata.key))
 
     async def _publish(
@@ -376,7 +376,7 @@ class Reconciler:
         for event in settlement.events:
             self._record(hpa, event)
         before = self._memory(hpa)
-        writes = (settlement.status_changed or turn.owed is not None) and not self._in_memory
+        writes = (settlement.status_changed or turn.unreported is not None) and not self._in_memory
         told = report.told(view, decision, outcome, settlement)
         memory = msgspec.structs.replace(
             before,
@@ -388,15 +388,15 @@ class Reconciler:
         if view.scale is not None:  # else what was held before stays as it is, with the time it was held at
             moved = decision.scale_to is not None and outcome is not None and outcome.written
             left = decision.scale_to if moved else view.replicas
-            owed = before.begun if moved else turn.owed  # until its status is written
-            unsure = before.begun if outcome is not None and outcome.unsure else None  # the next turn will see
-            begun = unsure or (owed if writes else None)
+            unreported = before.pending if moved else turn.unreported  # until its status is written
+            unsure = before.pending if outcome is not None and outcome.unsure else None  # the next turn will see
+            pending = unsure or (unreported if writes else None)
             memory = msgspec.structs.replace(
                 memory,
                 history=settlement.history,
                 at=view.now,
-                left=left,
-                begun=begun,
+                last_count=left,
+                pending=pending,
                 loaded=False,
                 validity=turn.validity,
             )
@@ -404,7 +404,7 @@ class Reconciler:
             memory = msgspec.structs.replace(memory, validity=before.validity.prolonged(turn.validity))
         self._store.put(hpa.metadata.key, memory)
         if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
-            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, begun=unsure))
+            self._store.put(hpa.metadata.key, msgspec.structs.replace(memory, pending=unsure))
         self._report_zero(view)
         self._competing.report(hpa.metadata.key, view.competitors, yields=self._options.yields)
         known = before.last or Last(view.now, "")
@@ -431,7 +431,7 @@ class Reconciler:
         hpa = turn.view.hpa
         try:
             with turn.permit.writing():
-                await self._world.write_status(hpa, status)
+                await self._cluster.write_status(hpa, status)
         except ownership.Edited:
             return False
         except errors.ApiError as error:
@@ -445,7 +445,7 @@ class Reconciler:
 
     def _record(self, hpa: HorizontalPodAutoscaler, event: conditions.Event) -> None:
         if not self._options.dry_run:
-            self._world.event_recorder.record(hpa, event)
+            self._cluster.event_recorder.record(hpa, event)
 
     def _report_zero(self, view: View) -> None:
         """Log once that an HPA asks for what the feature gate HPAScaleToZero does not allow."""

@@ -39,7 +39,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
 from hpad.clock import Moment
 from hpad.engine.history import History, PastRecommendation, Rescale, shifted
 from hpad.engine.view import View
-from hpad.store.memory import SKEW, Begun, Memory
+from hpad.store.memory import SKEW, Memory, PendingRescale
 
 
 def rescaled_since(memory: Memory, status: HorizontalPodAutoscalerStatus) -> bool:
@@ -50,26 +50,26 @@ def rescaled_since(memory: Memory, status: HorizontalPodAutoscalerStatus) -> boo
     return memory.at is None or last > memory.at
 
 
-def carried_out(begun: Begun | None, current: int) -> bool:
+def carried_out(pending: PendingRescale | None, current: int) -> bool:
     """Whether the rescale that was begun has been written, as the target's count shows."""
-    return begun is not None and current == begun.to != begun.current
+    return pending is not None and current == pending.to != pending.current
 
 
-def owed(
-    begun: Begun | None, status: HorizontalPodAutoscalerStatus, scale: Scale | None, now: datetime
-) -> Begun | None:
+def unreported(
+    pending: PendingRescale | None, status: HorizontalPodAutoscalerStatus, scale: Scale | None, now: datetime
+) -> PendingRescale | None:
     """The rescale that was begun, if it was done and the HPA's status does not tell of it.
 
     When it last scaled, and whether it took the last replica, an HPA knows from nowhere else. The status is written at
     the end of the reconcile, on top of that one: by then the spec may be another than the rescale came from.
     """
-    if begun is None or scale is None or not carried_out(begun, scale.spec.replicas):
+    if pending is None or scale is None or not carried_out(pending, scale.spec.replicas):
         return None
-    said, due = status.last_scale_time, begun.status.last_scale_time
+    said, due = status.last_scale_time, pending.status.last_scale_time
     if said is None or due is None or said < due:
-        return begun
+        return pending
     set_back = said > due and said > now + SKEW  # the status tells of an earlier rescale, by a clock that was ahead
-    return begun if set_back and status.desired_replicas != begun.to else None
+    return pending if set_back and status.desired_replicas != pending.to else None
 
 
 def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerStatus) -> bool:
@@ -79,7 +79,7 @@ def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerSta
     """
     if memory.at is None:
         return False
-    left = 0 if carried_out(memory.begun, 0) else memory.left
+    left = 0 if carried_out(memory.pending, 0) else memory.last_count
     if not left and memory.target in ("", target):
         return False
     margin = SKEW if memory.loaded else timedelta()
@@ -92,10 +92,10 @@ def resumed(memory: Memory, view: View, gap: timedelta, *, unseen: bool = False)
     history = memory.history
     if view.scale is None:
         return history
-    current, expected = view.replicas, memory.left
-    if memory.begun is not None:
-        history = _ended(history, memory.begun, current)
-        expected = memory.begun.to if carried_out(memory.begun, current) else memory.left
+    current, expected = view.replicas, memory.last_count
+    if memory.pending is not None:
+        history = _ended(history, memory.pending, current)
+        expected = memory.pending.to if carried_out(memory.pending, current) else memory.last_count
     if memory.at is not None and memory.at > view.now + SKEW:
         history = clamped(history, view.now)
     if _is_interrupted(memory, view, gap) or (memory.loaded and expected not in (None, current)):
@@ -122,11 +122,11 @@ def _doubted(held: Rescale, now: datetime) -> Rescale:
     return msgspec.structs.replace(held, timestamp=now, uncertain=True) if held.timestamp > now else held
 
 
-def _ended(history: History, begun: Begun, current: int) -> History:
-    if carried_out(begun, current):
-        return msgspec.structs.replace(history, scale_ups=begun.scale_ups, scale_downs=begun.scale_downs)
-    if current != begun.current and begun.to < begun.current:
-        return msgspec.structs.replace(history, scale_downs=_unproved(begun.scale_downs, history.scale_downs))
+def _ended(history: History, pending: PendingRescale, current: int) -> History:
+    if carried_out(pending, current):
+        return msgspec.structs.replace(history, scale_ups=pending.scale_ups, scale_downs=pending.scale_downs)
+    if current != pending.current and pending.to < pending.current:
+        return msgspec.structs.replace(history, scale_downs=_unproved(pending.scale_downs, history.scale_downs))
     return history
 
 
@@ -183,10 +183,10 @@ def caught_up(memory: Memory, now: Moment) -> Memory:
     jump = (now.wall - memory.at) - timedelta(seconds=now.monotonic - memory.validity.ticks)
     if abs(jump) <= SLIGHT:
         return memory
-    begun = None if memory.begun is None else _shifted(memory.begun, jump)
-    return msgspec.structs.replace(memory, history=memory.history.shifted(jump), at=memory.at + jump, begun=begun)
+    pending = None if memory.pending is None else _shifted(memory.pending, jump)
+    return msgspec.structs.replace(memory, history=memory.history.shifted(jump), at=memory.at + jump, pending=pending)
 
 
-def _shifted(begun: Begun, by: timedelta) -> Begun:
-    ups, downs = shifted(begun.scale_ups, by), shifted(begun.scale_downs, by)
-    return msgspec.structs.replace(begun, scale_ups=ups, scale_downs=downs)
+def _shifted(pending: PendingRescale, by: timedelta) -> PendingRescale:
+    ups, downs = shifted(pending.scale_ups, by), shifted(pending.scale_downs, by)
+    return msgspec.structs.replace(pending, scale_ups=ups, scale_downs=downs)

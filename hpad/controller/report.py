@@ -11,7 +11,7 @@ import structlog
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.controller.cluster import World
+from hpad.controller.cluster import Cluster
 from hpad.engine import decide, explain, settle
 from hpad.engine.propose import Proposal
 from hpad.engine.view import HPA, STATUS, Competitor, View, Withheld, yielded
@@ -82,15 +82,15 @@ def _topic(error: str | None) -> str | None:
 class Competing:
     """Remembers which writers have been reported of each HPA."""
 
-    def __init__(self, world: World, telemetry: Telemetry) -> None:
-        self._world = world
+    def __init__(self, cluster: Cluster, telemetry: Telemetry) -> None:
+        self._cluster = cluster
         self._telemetry = telemetry
         self._reported: dict[Key, tuple[Competitor, ...]] = {}
         self._log = structlog.get_logger("hpad.reconcile")
 
     def of(self, hpa: HorizontalPodAutoscaler, *, writes_status: bool) -> tuple[Competitor, ...]:
         """The other writers of what hpad writes for this HPA; nobody competes for a status that hpad never writes."""
-        found = self._world.competitors(hpa)
+        found = self._cluster.competitors(hpa)
         return found if writes_status else tuple(each for each in found if each.what != STATUS)
 
     def report(self, key: Key, found: tuple[Competitor, ...], *, yields: bool) -> None:

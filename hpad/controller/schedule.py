@@ -34,7 +34,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, boot
 from hpad.controller import recovery
 from hpad.controller.cluster import HpaSource
-from hpad.controller.workers import Slot
+from hpad.controller.workers import Worker
 from hpad.controller.workqueue import DelayingQueue
 from hpad.election import owner
 from hpad.store import memory
@@ -136,21 +136,21 @@ async def last(store: Store, key: Key, clock: Clock) -> Moment | None:
     return Moment(held.at, held.validity.ticks)
 
 
-async def announce(store: Store, key: Key, slot: Slot, moment: Moment) -> None:
+async def announce(store: Store, key: Key, worker: Worker, moment: Moment) -> None:
     """Note a turn before the planned one in the store, so that what is there is not taken as whole any more.
 
     Otherwise a restart shortly afterwards would not know that a turn is missing. Raises TooEarly where the store cannot
     be written to: the planned turn needs no note.
     """
     held = await store.get_loaded(key)
-    left = held.validity_left(moment)
+    left = held.validity_remaining(moment)
     if held.validity is None or left <= memory.SLIGHT:
         return
     noted = False
     store.put(key, msgspec.structs.replace(assessed(held, moment), validity=held.validity.invalidated()))
     try:
-        async with slot.lent():
-            noted = await store.secure(key)
+        async with worker.released():
+            noted = await store.flush_now(key)
     finally:
         if not noted:
             store.put(key, held)

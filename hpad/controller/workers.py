@@ -23,8 +23,8 @@ _WEIGHT: Final = 1 / 8
 _Line = deque[asyncio.Future[None]]
 
 
-class Slots:
-    """So many rights to be at work; they are taken by `Slot`. All who wait for metrics at a time are to be finished
+class Workers:
+    """So many rights to be at work; they are taken by `Worker`. All who wait for metrics at a time are to be finished
     within `patience` (seconds), once those have come."""
 
     def __init__(self, number: int, clock: Clock, patience: float) -> None:
@@ -89,11 +89,11 @@ class Slots:
         return self._beginning if not self._returning and self._out < self.room else self._returning
 
 
-class Slot:
+class Worker:
     """The right of one reconcile to be at work."""
 
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
+    def __init__(self, pool: Workers) -> None:
+        self._pool = pool
         self._taken = False
         self._was_out = False
         self._since = 0.0
@@ -101,7 +101,7 @@ class Slot:
 
     async def take(self) -> None:
         """Wait until it is free."""
-        await self._slots.begin()
+        await self._pool.begin()
         self._start()
 
     def give(self) -> None:
@@ -109,22 +109,22 @@ class Slot:
         if self._taken:
             self._stop()
             if self._was_out:
-                self._slots.learn(self._worked)
-            self._slots.give()
+                self._pool.learn(self._worked)
+            self._pool.give()
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[None]:
+    async def released(self) -> AsyncIterator[None]:
         """Let others have it meanwhile. After an exception it is not taken back: the reconcile is over then."""
         self._stop()
-        async with self._slots.out():
+        async with self._pool.out():
             yield
         self._was_out = True
         self._start()
 
     def _start(self) -> None:
         self._taken = True
-        self._since = self._slots.clock.monotonic()
+        self._since = self._pool.clock.monotonic()
 
     def _stop(self) -> None:
         self._taken = False
-        self._worked += self._slots.clock.monotonic() - self._since
+        self._worked += self._pool.clock.monotonic() - self._since

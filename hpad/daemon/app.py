@@ -139,8 +139,8 @@ class App:
         self.settings = new
         self._made.reconciler.retune(assembly.options(new), self._made.fallbacks(new))
         self.controller.retune(period=new.sync_period.total_seconds(), workers=new.workers)
-        if self._made.handover is not None:
-            self._made.handover.retune(self._made.rest(new))
+        if self._made.handoff is not None:
+            self._made.handoff.retune(self._made.cooldown(new))
         if isinstance(self.store, persistent.PersistentStore):
             self.store.retune(assembly.pace(new))
         if self.server is not None:
@@ -253,9 +253,11 @@ class App:
             self._source_of_hpas(made),
             self._sources(made),
         ]
-        if made.journal is not None:
-            journal = made.journal
-            ordered.append(lifecycle.Component("journal", "outlives the last reconcile", journal.start, journal.stop))
+        if made.recorder is not None:
+            recorder = made.recorder
+            ordered.append(
+                lifecycle.Component("recorder", "outlives the last reconcile", recorder.start, recorder.stop)
+            )
         why = "bursts of work leave holes in the heap"
         ordered.append(self._components.background("memory", why, lambda: process.trim_regularly(self.clock)))
         if self.settings.listen is not None:
@@ -351,8 +353,8 @@ class App:
             pause = _NEXT_WORD
 
     async def _drain(self) -> None:
-        if self._made.handover is not None:
-            self._made.handover.stop()
+        if self._made.handoff is not None:
+            self._made.handoff.stop()
         await self.controller.stop(DRAIN_SECONDS)
 
     async def _flush_events(self) -> None:

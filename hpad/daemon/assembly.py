@@ -14,8 +14,8 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
-from hpad.controller.handoff import Handover
-from hpad.controller.overlap import Claims
+from hpad.controller.handoff import Handoff
+from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Options, Reconciler
 from hpad.election import lease, owner
 from hpad.election.coordinator import Coordinator
@@ -77,7 +77,7 @@ _GAP = 4
 class Assembly:
     """What a daemon with these settings is made of. Nothing of it has been started, or has spoken to anybody, yet.
 
-    `folder` is there where HPAs come from files, `journal` where reconciles are recorded; `coordinator` and `handover`
+    `folder` is there where HPAs come from files, `recorder` where reconciles are recorded; `coordinator` and `handoff`
     where there may be several hpads.
     """
 
@@ -99,14 +99,14 @@ class Assembly:
         self.folder = self._build_folder()
         self.hpas: HpaSource = self.cluster.hpas if self.folder is None else self.folder
         self.metrics = manager.Sources(self.gatherer(settings), clock)
-        self.journal: writer.Journal | None = None
+        self.recorder: writer.RecordingWriter | None = None
         if settings.record is not None:
-            self.journal = writer.Journal(settings.record, clock, settings.record_limit)
+            self.recorder = writer.RecordingWriter(settings.record, clock, settings.record_limit)
         self.coordinator = self._build_coordinator()
         self.store = self._build_store()
         self.reconciler = self._build_reconciler()
         self.controller = self._build_controller()
-        self.handover = self._build_handover()
+        self.handoff = self._build_handoff()
 
     def gatherer(self, settings: Settings) -> manager.Gatherer:
         """The sources of these settings, for a start or in the place of others."""
@@ -124,9 +124,9 @@ class Assembly:
         """What stands in for metrics that fail, where any source has something that does."""
         return self.metrics.fallback if any(source.fallback for source in settings.sources) else None
 
-    def rest(self, settings: Settings) -> float:
+    def cooldown(self, settings: Settings) -> float:
         """Seconds that an HPA rests which was another hpad's."""
-        return 0.0 if self.coordinator is None else self.coordinator.rest(options(settings).patience)
+        return 0.0 if self.coordinator is None else self.coordinator.cooldown(options(settings).patience)
 
     def _build_api(self) -> client.Client:
         settings, identity = self._settings, self._identity
@@ -183,12 +183,12 @@ class Assembly:
         return Reconciler(
             options=options(self._settings),
             clock=self._clock,
-            world=self.cluster,
+            cluster=self.cluster,
             metrics=self.metrics,
             store=self.store,
-            claims=Claims(),
+            selectors=SelectorIndex(),
             telemetry=self._telemetry,
-            journal=self.journal,
+            recorder=self.recorder,
             fallbacks=self.fallbacks(self._settings),
             owner=self._owner(),
         )
@@ -204,20 +204,20 @@ class Assembly:
             owner=self._owner(),
         )
 
-    def _build_handover(self) -> Handover | None:
+    def _build_handoff(self) -> Handoff | None:
         if self.coordinator is None:
             return None
-        handover = Handover(
+        handoff = Handoff(
             self.hpas,
             self.controller,
             self.store,
             self._telemetry,
             self._clock,
-            rest=self.rest(self._settings),
+            cooldown=self.cooldown(self._settings),
             lease=self.coordinator.lease,
         )
-        self.coordinator.connect(handover)
-        return handover
+        self.coordinator.connect(handoff)
+        return handoff
 
     def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
         self._telemetry.sources.answered(source, seconds, None if error is None else error.blame)

@@ -24,7 +24,7 @@ class Handoff(Protocol):
         """Called whenever this process owns other HPAs than before."""
         ...
 
-    async def hand_over(self) -> None:
+    async def hand_off(self) -> None:
         """Awaited before another process may act on the HPAs that this one lost."""
         ...
 
@@ -57,7 +57,7 @@ class Coordinator:
         """Whose histories are ours to save."""
         return self.owner.may_save if isinstance(self.owner, shards.Shards) else self.owner.owns
 
-    def rest(self, patience: float) -> float:
+    def cooldown(self, patience: float) -> float:
         """Seconds from the beginning of an HPA's last turn at one member to its first at another, so that a lease
         duration lies between what both write; `patience` is what a turn may wait for metrics.
 
@@ -76,7 +76,7 @@ class Coordinator:
         """Let HPAs change hands in this way."""
         self.owner.subscribe(handoff.changed)
         if isinstance(self.owner, shards.Shards):
-            self.owner.before_handing_over(handoff.hand_over)
+            self.owner.before_handing_off(handoff.hand_off)
 
     def describe(self, ours: int, total: int) -> str:
         """How many HPAs we act on, for people: "Scaling by 103 of 300 HPAs, as one of 3 members"."""

@@ -13,7 +13,7 @@ Current = Callable[[], HorizontalPodAutoscaler | None]
 """The HPA as it is known at this moment, None: it is gone. Must cost nothing."""
 
 
-class NotOurs(Exception):
+class NotOwned(Exception):
     """Something was about to be written for an HPA that is not ours, or no longer; nothing was."""
 
 
@@ -47,9 +47,9 @@ class Permit(NamedTuple):
     current: Current | None = None
 
     def require(self) -> None:
-        """Raise NotOurs unless the HPA is ours, and Edited if it is not the one that was decided on any more."""
+        """Raise NotOwned unless the HPA is ours, and Edited if it is not the one that was decided on any more."""
         if not self.owner.owns(self.hpa.metadata.key):
-            raise NotOurs(str(self.hpa.metadata.key))
+            raise NotOwned(str(self.hpa.metadata.key))
         if self.current is not None and not decides_alike(self.hpa, self.current()):
             raise Edited(str(self.hpa.metadata.key))
 

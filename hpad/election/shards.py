@@ -18,7 +18,7 @@ the HPA. And B found A's acknowledgement in the roster it saw:
 So a member that dies is succeeded after its lease duration, one that comes gets what the others have acknowledged, and
 one that is cut off, stopped or suspended has nothing from the end of its mandate on, whatever the others know of it.
 Whoever gives HPAs away stops acting on them when it sees the newcomer, has their histories saved, and only then
-publishes the roster that lets the newcomer act (`before_handing_over`).
+publishes the roster that lets the newcomer act (`before_handing_off`).
 
 All members together hold the Lease that a leader would hold, under one identity; a mandate also needs a proof that this
 Lease has been renewed. So hpads with leader election and members of shards respect each other, whoever comes first,
@@ -185,7 +185,7 @@ class Shards:
     def subscribe(self, callback: Callable[[], None]) -> None:
         self.status.subscribe(callback)
 
-    def before_handing_over(self, callback: Callable[[], Awaitable[None]]) -> None:
+    def before_handing_off(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Wait for this whenever HPAs are not ours any more (`changed` has been called), and others may have them only
         afterwards."""
         self._handing_over.append(callback)

@@ -106,7 +106,7 @@ class _File(msgspec.Struct):
     number: int = 0
 
 
-class Journal:
+class RecordingWriter:
     """Takes reconciles at once (`note`) and writes them in a thread; what cannot be written is reported.
 
     `limit` is what all recordings of the folder may take in bytes, those of earlier processes included; 0: no limit.

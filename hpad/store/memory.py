@@ -100,7 +100,7 @@ class Last(msgspec.Struct, frozen=True):
     relieved: tuple[str, ...] = ()
 
 
-class Begun(msgspec.Struct, frozen=True):
+class PendingRescale(msgspec.Struct, frozen=True):
     """A rescale that is about to be written: the count before and after, and what is to be remembered once it is done.
 
     `status` is the status that the HPA gets then.
@@ -118,7 +118,7 @@ class Memory(msgspec.Struct, frozen=True):
 
     `target` is what it scaled (group/kind/name; "": unknown): of another target this says nothing.
     `status` is the status of an HPA that has no API object to keep it in. `at` is when the HPA was last reconciled and
-    `left` how many replicas its target was set to then (None: unknown). `begun` is there while a rescale is being
+    `last_count` the last written replica count (None: unknown). `pending` is there while a rescale is being
     written, and for good where the process ended in the middle of it. `loaded`: nothing was added since it was read
     from where it survives, or since the HPA was gone or another's; `complete`: no turn can be missing from such a one.
     `validity` says for how long it is the whole story.
@@ -129,14 +129,14 @@ class Memory(msgspec.Struct, frozen=True):
     status: HorizontalPodAutoscalerStatus | None = None
     last: Last | None = None
     at: datetime | None = None
-    left: int | None = None
-    begun: Begun | None = None
+    last_count: int | None = None
+    pending: PendingRescale | None = None
     loaded: bool = False
     target: str = ""
     complete: bool = False
     validity: Validity | None = None
 
-    def validity_left(self, now: Moment) -> float:
+    def validity_remaining(self, now: Moment) -> float:
         """For how many seconds it is valid yet; 0 or less: not any more."""
         return 0.0 if self.validity is None or self.at is None else self.validity.seconds_left(self.at, now)
 
@@ -190,7 +190,7 @@ class Store(Protocol):
         """As `get`, but waits until what outlived an earlier process has been read."""
         ...
 
-    async def secure(self, key: Key) -> bool:
+    async def flush_now(self, key: Key) -> bool:
         """Wait until what was put last survives the process, or can't be made to; takes seconds at most.
 
         False where it can't; True as well where nothing put in this store ever survives.
@@ -230,7 +230,7 @@ class InMemory:
     async def get_loaded(self, key: Key) -> Memory:
         return self.get(key)
 
-    async def secure(self, key: Key) -> bool:
+    async def flush_now(self, key: Key) -> bool:
         """There is nothing it could survive in, and so nothing that could be taken for more than it is."""
         return True
 

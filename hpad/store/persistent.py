@@ -3,7 +3,7 @@
 Decisions never wait for a read, and for a write in one case only. The order of writes, and why:
 
 1. Before a rescale is written to the API server, the memory with the recommendation of this reconcile and with the
-   rescale as `begun` is put and `secure`d. So whatever the API server has seen of us is on the shelf, too.
+   rescale as `pending` is put and flushed. So whatever the API server has seen of us is on the shelf, too.
 2. After it, the memory with the rescale in its history (or without, where it was refused) is put. It reaches the shelf
    with the next regular save.
 
@@ -158,7 +158,7 @@ class PersistentStore:
             await self._loaded.wait()
         return self.get(key)
 
-    async def secure(self, key: Key) -> bool:
+    async def flush_now(self, key: Key) -> bool:
         waiting = self._urgent.setdefault(key, asyncio.get_running_loop().create_future())
         self._wanted.set()
         with contextlib.suppress(TimeoutError):

@@ -21,7 +21,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, dec_hook, enc_hook
 from hpad.api.metadata import Key
 from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
-from hpad.store.memory import Begun, Memory, Validity
+from hpad.store.memory import Memory, PendingRescale, Validity
 
 FORMAT: Final = 1
 MOST: Final = 1024
@@ -68,13 +68,13 @@ _DECODER = msgspec.msgpack.Decoder(_Wire, dec_hook=dec_hook)
 
 def encode(key: Key, memory: Memory) -> bytes:
     """The record of a memory."""
-    history, begun = memory.history, memory.begun
+    history, begun = memory.history, memory.pending
     wire = _Wire(
         namespace=key.namespace,
         name=key.name,
         uid=memory.uid,
         at=None if memory.at is None else _micros(memory.at),
-        left=memory.left,
+        left=memory.last_count,
         recommendations=_recommendations(history.recommendations),
         scale_ups=_rescales(_recent_ups(history.scale_ups)),
         scale_downs=_rescales(_recent_downs(history.scale_downs)),
@@ -116,21 +116,23 @@ def _memory(wire: _Wire) -> Memory:
         ),
         status=wire.status,
         at=None if wire.at is None else _moment(wire.at),
-        left=wire.left,
-        begun=None if wire.begun is None else _begun_of(wire.begun),
+        last_count=wire.left,
+        pending=None if wire.begun is None else _begun_of(wire.begun),
         loaded=True,
         target=wire.target,
         validity=wire.validity,
     )
 
 
-def _begun(begun: Begun) -> _Begun:
+def _begun(begun: PendingRescale) -> _Begun:
     ups, downs = _rescales(_recent_ups(begun.scale_ups)), _rescales(_recent_downs(begun.scale_downs))
     return _Begun(begun.current, begun.to, ups, downs, begun.status)
 
 
-def _begun_of(wire: _Begun) -> Begun:
-    return Begun(wire.current, wire.to, _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs), wire.status)
+def _begun_of(wire: _Begun) -> PendingRescale:
+    return PendingRescale(
+        wire.current, wire.to, _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs), wire.status
+    )
 
 
 def _recommendations(past: tuple[PastRecommendation, ...]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import structlog
 from controller import lives
-from controller.lives import Life, World
+from controller.lives import Environment, Life
 from support import virtual_time
 from support.controller import hpa
 
@@ -53,7 +53,7 @@ def play_all(seeds: range) -> None:
         fate = Fate(seed)
         virtual_time.run(fate.play())
         assert fate.found == [], f"seed {seed}: {fate.found[0]}; before: {fate.log[-6:]}"
-        downs += sum(write.after < write.before for write in fate.world.writes)
+        downs += sum(write.after < write.before for write in fate.environment.writes)
     assert len(seeds) < CHUNK or downs > CHUNK // 3, "targets are scaled down at all"
 
 
@@ -75,7 +75,7 @@ class Fate:
         self._sleeps = self._dice.random() < 0.25
         self._boots = 0
         self._before: int | None = None
-        self.world: World
+        self.environment: Environment
         self._life: Life
 
     @property
@@ -99,7 +99,7 @@ class Fate:
             "hand": self._hand,
             "silent": self._silent,
             "gone": self._gone,
-            "hand over": self._hand_over,
+            "hand over": self._hand_off,
             "restored": self._restored,
         }
 
@@ -113,10 +113,10 @@ class Fate:
 
     async def _play(self) -> None:
         low = 0 if self._sleeps else 1
-        self.world = World(
+        self.environment = Environment(
             self._dice.randrange(2, 9), self._behavior(), sleeps=self._sleeps, minReplicas=low, maxReplicas=20
         )
-        self._life = Life(self.world, self._pace)
+        self._life = Life(self.environment, self._pace)
         kinds = self.kinds
         for _ in range(EVENTS):
             await asyncio.sleep(self._dice.uniform(1, 30))
@@ -133,20 +133,22 @@ class Fate:
 
     async def _wake(self) -> None:
         """Once nothing fails any more, a target that hpad took to zero is woken by its metric."""
-        world, api = self.world, self._life.bench.world
-        world.backend.fails, world.backend.slow = False, 0.0
+        environment, api = self.environment, self._life.bench.cluster
+        environment.backend.fails, environment.backend.slow = False, 0.0
         api.refusals, api.status_refusals = [], []
         self._put(hpa("web", behavior=self._behavior(), minReplicas=0, maxReplicas=20))
-        world.load = PEAK
-        asleep = world.asleep
+        environment.load = PEAK
+        asleep = environment.asleep
         await asyncio.sleep(4 * lives.PERIOD)
         self._judge()
-        if asleep and world.scales["web"] == 0:
+        if asleep and environment.scales["web"] == 0:
             self.found.append(f"{virtual_time.now():.0f} s: still at zero, where hpad took the target")
 
     def _put(self, spec: HorizontalPodAutoscaler) -> None:
         """Give the HPA the spec of this one."""
-        self._life.bench.source.put(self.world.renewed(msgspec.structs.replace(self.world.found, spec=spec.spec)))
+        self._life.bench.source.put(
+            self.environment.renewed(msgspec.structs.replace(self.environment.found, spec=spec.spec))
+        )
 
     def _behavior(self) -> dict[str, Any]:
         down = {"stabilizationWindowSeconds": self._window}
@@ -156,18 +158,18 @@ class Fate:
         return {"scaleDown": down, "scaleUp": {"policies": [policy]}}
 
     def _judge(self) -> None:
-        self.found = self.world.astray + lives.too_early(self.world, self._window)
+        self.found = self.environment.astray + lives.too_early(self.environment, self._window)
         if self._grows:
-            self.found += lives.too_fast(self.world, *GROWTH)
+            self.found += lives.too_fast(self.environment, *GROWTH)
 
     async def _demand(self) -> None:
         """Mostly there is little to do; now and then there is much, for as long as a turn or two."""
         if self._dice.random() < 0.5:
-            self.world.load = self._dice.choice([0, 0, 0, 10, 30, 50] if self._sleeps else [10, 20, 30, 50, 80])
+            self.environment.load = self._dice.choice([0, 0, 0, 10, 30, 50] if self._sleeps else [10, 20, 30, 50, 80])
         if self._dice.random() < 0.4:
-            low, self.world.load = self.world.load, PEAK
+            low, self.environment.load = self.environment.load, PEAK
             await asyncio.sleep(self._dice.uniform(*BUSY))
-            self.world.load = low
+            self.environment.load = low
 
     def _note(self, kind: str, value: Any = None) -> None:
         self.log.append((round(virtual_time.now()), kind, value))
@@ -188,92 +190,92 @@ class Fate:
         if dice.random() < 0.2:
             self._boots += 1
             clocks._BOOT = f"boot {self._boots}"
-            self.world.clock.ticks = dice.uniform(-1000, 1000)
+            self.environment.clock.ticks = dice.uniform(-1000, 1000)
         elif dice.random() < 0.3:
-            self.world.clock.off += timedelta(seconds=dice.choice(JUMPS))
+            self.environment.clock.off += timedelta(seconds=dice.choice(JUMPS))
         if dice.random() < 0.1:
-            self.world.backend.rows.clear()
-        if self.world.backend.fails or not self.world.backend.rows:
-            self.world.forget()
+            self.environment.backend.rows.clear()
+        if self.environment.backend.fails or not self.environment.backend.rows:
+            self.environment.forget()
         await asyncio.sleep(down)
-        self._note("born", (down, clocks.boot()[-6:], self.world.clock.off, len(self.world.backend.rows)))
-        self._life = Life(self.world, self._pace)
+        self._note("born", (down, clocks.boot()[-6:], self.environment.clock.off, len(self.environment.backend.rows)))
+        self._life = Life(self.environment, self._pace)
 
     async def _clock(self) -> None:
-        self.world.clock.off += timedelta(seconds=self._dice.choice(JUMPS))
-        self._note("clock", self.world.clock.off)
+        self.environment.clock.off += timedelta(seconds=self._dice.choice(JUMPS))
+        self._note("clock", self.environment.clock.off)
 
     async def _missing(self) -> None:
         turns = self._dice.randrange(1, 4)
         self._note("missing", turns)
-        count = self.world.scales.pop("web")
+        count = self.environment.scales.pop("web")
         await asyncio.sleep(lives.PERIOD * turns)
-        self.world.scales["web"] = count
+        self.environment.scales["web"] = count
 
     async def _owner(self) -> None:
         """Another has the HPA for a while, and makes no turn."""
         away = self._dice.choice(GAPS)
         self._note("not ours", away)
         self._life.owner.on = False
-        self._life.bench.handover.changed()
-        await self._life.bench.handover.hand_over()
+        self._life.bench.handoff.changed()
+        await self._life.bench.handoff.hand_off()
         await asyncio.sleep(away)
         self._life.owner.on = True
-        self._life.bench.handover.changed()
+        self._life.bench.handoff.changed()
 
-    async def _hand_over(self) -> None:
+    async def _hand_off(self) -> None:
         """hpad stops cleanly, perhaps during a save, and another, which has been running for a while, takes over.
 
         It does so once all is saved; or earlier, where that takes longer than the Lease is valid.
         """
-        old, new = self._life, Life(self.world, self._pace, leads=False)
+        old, new = self._life, Life(self.environment, self._pace, leads=False)
         old.bench.source.subscribe(lambda key, before, now: None if now is None else new.bench.source.put(now))
-        slow, self.world.backend.slow = self.world.backend.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
-        before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
+        slow, self.environment.backend.slow = self.environment.backend.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        before, self.environment.load = self.environment.load, self._dice.choice([PEAK, self.environment.load])
         await asyncio.sleep(self._dice.uniform(0, 2 * lives.PERIOD))
-        self.world.load = before
+        self.environment.load = before
         lease = self._dice.choice([0.1, 5.0, 60.0])
-        self._note("hand over", (self.world.backend.slow, lease))
+        self._note("hand over", (self.environment.backend.slow, lease))
         stopping = asyncio.create_task(old.stop())
         await asyncio.wait([stopping], timeout=lease)
         old.owner.turn(False)
         new.owner.turn(True)
         self._life = new
-        if self.world.backend.fails or not self.world.backend.rows:
-            self.world.forget()
-        new.bench.handover.changed()
+        if self.environment.backend.fails or not self.environment.backend.rows:
+            self.environment.forget()
+        new.bench.handoff.changed()
         await stopping
-        self.world.backend.slow = slow
+        self.environment.backend.slow = slow
 
     async def _store(self) -> None:
-        self.world.backend.fails = not self.world.backend.fails
-        self._note("store fails", self.world.backend.fails)
+        self.environment.backend.fails = not self.environment.backend.fails
+        self._note("store fails", self.environment.backend.fails)
 
     async def _slow(self) -> None:
-        self.world.backend.slow = self._dice.choice([0.0, 0.5, 3.0, 20.0])
-        self._note("store is slow", self.world.backend.slow)
+        self.environment.backend.slow = self._dice.choice([0.0, 0.5, 3.0, 20.0])
+        self._note("store is slow", self.environment.backend.slow)
 
     async def _status(self) -> None:
         self._note("no status")
-        self._life.bench.world.status_refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 4)
+        self._life.bench.cluster.status_refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 4)
 
     async def _conflict(self) -> None:
         self._note("conflict")
-        self._life.bench.world.refusals = [errors.ApiError(409, "Conflict", _NO)] * self._dice.randrange(1, 7)
+        self._life.bench.cluster.refusals = [errors.ApiError(409, "Conflict", _NO)] * self._dice.randrange(1, 7)
 
     async def _error(self) -> None:
         self._note("error")
-        self._life.bench.world.refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 3)
+        self._life.bench.cluster.refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 3)
 
     async def _edit(self) -> None:
         """A turn out of the plan, mostly when there is much to do."""
         high, low = self._dice.choice([12, 15, 20]), 0 if self._sleeps else self._dice.choice([1, 2])
         self._note("edit", (low, high))
         new = hpa("web", behavior=self._behavior(), minReplicas=low, maxReplicas=high)
-        before, self.world.load = self.world.load, self._dice.choice([PEAK, self.world.load])
+        before, self.environment.load = self.environment.load, self._dice.choice([PEAK, self.environment.load])
         self._put(new)
         await asyncio.sleep(self._dice.choice([0.0, 0.1, 2.5]))
-        self.world.load = before
+        self.environment.load = before
 
     async def _edit_within(self) -> None:
         """Growth is forbidden, or limited, perhaps while a turn reads its metrics."""
@@ -283,7 +285,7 @@ class Fate:
     async def _restored(self) -> None:
         """So it is under the same resourceVersion, as after a restore of etcd."""
         new = await self._forbidden("restored")
-        self._life.bench.source.put(msgspec.structs.replace(self.world.found, spec=new.spec))
+        self._life.bench.source.put(msgspec.structs.replace(self.environment.found, spec=new.spec))
         await self._read()
 
     async def _forbidden(self, kind: str) -> HorizontalPodAutoscaler:
@@ -292,60 +294,60 @@ class Fate:
         if high == 20:
             behavior["scaleUp"] = {"selectPolicy": "Disabled"}
         self._note(kind, high)
-        self._before, self.world.load, self.world.asking = self.world.load, PEAK, 8.0
+        self._before, self.environment.load, self.environment.asking = self.environment.load, PEAK, 8.0
         await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
         return hpa("web", behavior=behavior, minReplicas=0 if self._sleeps else 1, maxReplicas=high)
 
     async def _read(self) -> None:
         """The metrics have been read: they ask for what they asked for before."""
-        await asyncio.sleep(self.world.asking)
-        self.world.load, self.world.asking = self._before, 0.0
+        await asyncio.sleep(self.environment.asking)
+        self.environment.load, self.environment.asking = self._before, 0.0
 
     async def _target_within(self) -> None:
         """The HPA is pointed at a target that there is not, mostly while a turn reads its metrics; then back."""
         away = self._dice.choice(GAPS)
         self._note("target within", away)
-        before, self.world.load, self.world.asking = self.world.load, PEAK, 8.0
+        before, self.environment.load, self.environment.asking = self.environment.load, PEAK, 8.0
         await asyncio.sleep(self._dice.uniform(1, lives.PERIOD))
-        self._put(self.world.point("elsewhere"))
-        await asyncio.sleep(self.world.asking)
-        self.world.load, self.world.asking = before, 0.0
+        self._put(self.environment.point("elsewhere"))
+        await asyncio.sleep(self.environment.asking)
+        self.environment.load, self.environment.asking = before, 0.0
         await asyncio.sleep(away)
-        self._put(self.world.point("web"))
+        self._put(self.environment.point("web"))
 
     async def _rival(self) -> None:
         """Another HPA competes for a while, mostly while hpad starts again or takes over."""
         target = self._dice.choice(["web", "twin"])
         self._note("rival", target)
-        self._life.bench.source.put(self.world.compete(target))
+        self._life.bench.source.put(self.environment.compete(target))
         await asyncio.sleep(self._dice.uniform(0, 20))
         await self._dice.choice([self._crash, self._stop, self._owner, self._conflict])()
         await asyncio.sleep(self._dice.uniform(1, 40))
-        self.world.agree()
+        self.environment.agree()
         self._life.bench.source.drop("other")
 
     async def _hand(self) -> None:
         """By hand, or by another controller; not the count of a write that failed, which would look as if it had been
         carried out. A target that hpad took to zero may be started for a while."""
         count = 0 if self._sleeps and self._dice.random() < 0.5 else self._dice.randrange(1, 12)
-        count += count == self.world.refused
-        if self.world.asleep and count == 0:
-            self.world.set(1)
+        count += count == self.environment.refused
+        if self.environment.asleep and count == 0:
+            self.environment.set(1)
             await asyncio.sleep(self._dice.uniform(1, 2 * lives.PERIOD))
         self._note("by hand", count)
-        self.world.set(count)
+        self.environment.set(count)
 
     async def _silent(self) -> None:
         """The metric fails for a while."""
         self._note("no metric")
-        before, self.world.load = self.world.load, None
+        before, self.environment.load = self.environment.load, None
         await asyncio.sleep(self._dice.uniform(5, 40))
-        self.world.load = before
+        self.environment.load = before
 
     async def _gone(self) -> None:
         """The HPA is not seen for a moment, as where a list was cut short."""
         self._note("gone")
-        known = self.world.found
+        known = self.environment.found
         self._life.bench.source.drop("web")
         await asyncio.sleep(self._dice.choice(GAPS))
         self._life.bench.source.put(known)

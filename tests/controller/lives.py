@@ -120,7 +120,7 @@ class Write(NamedTuple):
     high: int
 
 
-class World:
+class Environment:
     """What outlives every process: target, metric, HPA, store, machine. `load` is the metric: ten for each replica.
 
     `wanted` are the counts that turns found to be needed, with their times. `sleeps`: the feature gate HPAScaleToZero
@@ -252,28 +252,28 @@ def telemetry() -> Telemetry:
 class Life:
     """One process, from its start to its end. `pace` is that of its store; one that does not lead stands by."""
 
-    def __init__(self, world: World, pace: persistent.Pace = QUICK, *, leads: bool = True) -> None:
-        self.world = world
+    def __init__(self, environment: Environment, pace: persistent.Pace = QUICK, *, leads: bool = True) -> None:
+        self.environment = environment
         self.owner = Switch(leads)
         self.store = persistent.PersistentStore(
-            world.backend, world.clock, telemetry(), pace, lambda key: self.owner.may_save
+            environment.backend, environment.clock, telemetry(), pace, lambda key: self.owner.may_save
         )
         self.bench = Bench(
-            *(found for found in (world.found, world.rival) if found is not None),
+            *(found for found in (environment.found, environment.rival) if found is not None),
             owner=self.owner,
-            clock=world.clock,
+            clock=environment.clock,
             store=self.store,
             telemetry=telemetry(),
             period=PERIOD,
             gap=timedelta(seconds=4 * PERIOD),
-            tunables=Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=world.sleeps)),
+            tunables=Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=environment.sleeps)),
         )
-        self.bench.world.scales = world.scales
-        self.bench.world.unwatched = {"web", "twin"}
-        self.bench.world.set_by_hand = world.set_by_hand
-        self.bench.world.selectors = {"twin": "app=web"}
-        self.bench.metrics.values.update(web=world.read, other=world.read_by_rival)
-        self._observe(self.bench.world)
+        self.bench.cluster.scales = environment.scales
+        self.bench.cluster.unwatched = {"web", "twin"}
+        self.bench.cluster.set_by_hand = environment.set_by_hand
+        self.bench.cluster.selectors = {"twin": "app=web"}
+        self.bench.metrics.values.update(web=environment.read, other=environment.read_by_rival)
+        self._observe(self.bench.cluster)
         self.bench.source.subscribe(self._follow)
         self._running = asyncio.create_task(self.store.run())
         self.bench.controller.start()
@@ -283,7 +283,7 @@ class Life:
 
         def versioned(ref: CrossVersionObjectReference) -> Scale | None:
             found: Scale | None = read(ref)
-            version = {"name": "web", "resourceVersion": str(self.world.version)}
+            version = {"name": "web", "resourceVersion": str(self.environment.version)}
             if found is None:
                 return None
             _decided_on.set(found.spec.replicas)
@@ -297,15 +297,15 @@ class Life:
             return found
 
         async def write_scale(namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
-            refused = bool(api.refusals) or ref.name not in self.world.scales
-            if not refused and scale.metadata["resourceVersion"] != str(self.world.version):
+            refused = bool(api.refusals) or ref.name not in self.environment.scales
+            if not refused and scale.metadata["resourceVersion"] != str(self.environment.version):
                 raise errors.ApiError(409, "Conflict", "the object has been modified")
             if refused:
-                self.world.refused = scale.spec.replicas
+                self.environment.refused = scale.spec.replicas
                 if not api.refusals:
                     raise errors.ApiError(404, "NotFound", "the target is not there")
             else:
-                self.world.wrote(ref.name, scale.spec.replicas)
+                self.environment.wrote(ref.name, scale.spec.replicas)
             answer: Scale = await write(namespace, ref, scale)
             return answer
 
@@ -314,7 +314,7 @@ class Life:
         async def renew_status(
             found: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
         ) -> HorizontalPodAutoscaler:
-            renewed: HorizontalPodAutoscaler = await write_status(self.world.renewed(found), status)
+            renewed: HorizontalPodAutoscaler = await write_status(self.environment.renewed(found), status)
             return renewed
 
         api.write_scale, api._scale, api.fresh_scale = write_scale, versioned, fresh_scale
@@ -322,16 +322,16 @@ class Life:
 
     def _follow(self, key: Key, old: object, new: HorizontalPodAutoscaler | None) -> None:
         if new is not None and key == WEB:
-            self.world.found = new
+            self.environment.found = new
 
     async def crash(self) -> None:
         """kill -9: nothing more is written, by any of its tasks."""
         controller = self.bench.controller
-        tasks = [self._running, *controller._turns.values(), *self.bench.handover._beginning]
+        tasks = [self._running, *controller._turns.values(), *self.bench.handoff._beginning]
         if controller._dispatcher is not None:
             tasks.append(controller._dispatcher)
         controller._queue.shutdown()
-        self.bench.world.write_scale = self.bench.world.write_status = _dead  # type: ignore[method-assign,assignment]
+        self.bench.cluster.write_scale = self.bench.cluster.write_status = _dead  # type: ignore[method-assign,assignment]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -348,17 +348,17 @@ async def _dead(*_: object) -> None:
     raise asyncio.CancelledError
 
 
-def elsewhere(world: World, patch: pytest.MonkeyPatch, number: int, ticks: float) -> None:
+def elsewhere(environment: Environment, patch: pytest.MonkeyPatch, number: int, ticks: float) -> None:
     """From now on hpad runs on another machine (or another boot of it), whose monotonic clock is so far ahead."""
     patch.setattr(clocks, "_BOOT", f"boot {number}")
-    world.clock.ticks = ticks
+    environment.clock.ticks = ticks
 
 
-def too_early(world: World, window: float) -> list[str]:
+def too_early(environment: Environment, window: float) -> list[str]:
     """The scale-downs below what a turn wanted within the window; the HPA's maximum is above everything."""
     found = []
-    for write in world.writes:
-        lately = [(count, at) for at, count in world.wanted if write.at - window + TOLERANCE < at <= write.at]
+    for write in environment.writes:
+        lately = [(count, at) for at, count in environment.wanted if write.at - window + TOLERANCE < at <= write.at]
         if write.after >= write.before or not lately:
             continue
         count, at = max(lately)
@@ -368,12 +368,12 @@ def too_early(world: World, window: float) -> list[str]:
     return found
 
 
-def too_fast(world: World, pods: int, period: float) -> list[str]:
+def too_fast(environment: Environment, pods: int, period: float) -> list[str]:
     """The scale-ups beyond so many pods in a period, by the rule of Kubernetes (horizontal.go: calculateScaleUpLimit
     WithScalingRules): counted from what the writes of the last period leave of the present count."""
     found = []
-    for number, write in enumerate(world.writes):
-        ago = [(write.at - other.at, other.after - other.before) for other in world.writes[:number]]
+    for number, write in enumerate(environment.writes):
+        ago = [(write.at - other.at, other.after - other.before) for other in environment.writes[:number]]
         grown = sum(change for age, change in ago if change > 0 and age < period - TOLERANCE)
         shrunk = -sum(change for age, change in ago if change < 0 and age < period + TOLERANCE)
         limit = max(write.before, write.before - grown + shrunk + pods, write.low)

@@ -15,7 +15,7 @@ from hpad.election.owner import Owner
 from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.view import Gates, Tunables, View
 from hpad.store import persistent
-from hpad.store.memory import Begun, Memory
+from hpad.store.memory import Memory, PendingRescale
 from hpad.telemetry import Telemetry
 
 WEB = Key("default", "web")
@@ -68,19 +68,19 @@ def test_who_leads_again_waits_a_whole_window_before_taking_pods_away() -> None:
         bench.metrics.values["web"] = 40
         bench.controller.start()
         await asyncio.sleep(31)
-        assert bench.world.scales["web"] == 4
+        assert bench.cluster.scales["web"] == 4
         owner.on = False
-        bench.controller.reconsider()
+        bench.controller.reassign()
         await asyncio.sleep(3600)
-        bench.world.scales["web"] = 8  # by whoever led meanwhile
+        bench.cluster.scales["web"] = 8  # by whoever led meanwhile
         bench.metrics.values["web"] = 20
         owner.on = True
         bench.store.refresh()
-        bench.controller.reconsider()
+        bench.controller.reassign()
         await asyncio.sleep(290)
-        assert bench.world.scales["web"] == 8
+        assert bench.cluster.scales["web"] == 8
         await asyncio.sleep(30)
-        assert bench.world.scales["web"] == 2
+        assert bench.cluster.scales["web"] == 2
         await bench.controller.stop(5)
 
     virtual_time.run(main())
@@ -110,14 +110,14 @@ def test_a_target_that_could_not_be_read_for_a_window_is_held_for_another() -> N
         bench.metrics.values["web"] = 40
         bench.controller.start()
         await asyncio.sleep(31)
-        assert bench.world.scales.pop("web") == 4
+        assert bench.cluster.scales.pop("web") == 4
         await asyncio.sleep(600)
-        bench.world.scales["web"] = 8
+        bench.cluster.scales["web"] = 8
         bench.metrics.values["web"] = 20
         await asyncio.sleep(290)
-        assert bench.world.scales["web"] == 8
+        assert bench.cluster.scales["web"] == 8
         await asyncio.sleep(45)
-        assert bench.world.scales["web"] == 2
+        assert bench.cluster.scales["web"] == 2
         await bench.controller.stop(5)
 
     virtual_time.run(main())
@@ -126,9 +126,9 @@ def test_a_target_that_could_not_be_read_for_a_window_is_held_for_another() -> N
 def test_pods_that_vanished_after_a_growth_whose_status_is_owed_count_as_a_scale_down() -> None:
     """What is begun says where it began; what was left says where it ended."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    begun = Begun(5, 10, (Rescale(now, 5),), (), HorizontalPodAutoscalerStatus())
+    pending = PendingRescale(5, 10, (Rescale(now, 5),), (), HorizontalPodAutoscalerStatus())
     past = History((PastRecommendation(now, 10),), (Rescale(now, 5),))
-    held = Memory(uid="1", history=past, at=now, left=10, begun=begun, loaded=True)
+    held = Memory(uid="1", history=past, at=now, last_count=10, pending=pending, loaded=True)
     scale = Scale(metadata={"name": "web"}, spec=ScaleSpec(7), status=ScaleStatus(7, "app=web"))
     seen = View(hpa=hpa("web", behavior=WINDOW), now=now + timedelta(seconds=15), scale=scale)
     assert [fall.change for fall in recovery.resumed(held, seen, timedelta(minutes=1)).scale_downs] == [3]
@@ -139,7 +139,7 @@ def test_another_target_is_not_held_to_counts_recommended_for_the_one_before(fix
     async def main() -> None:
         gates = Gates(HPATargetHistory=fixed)
         bench = Bench(hpa("web"), tunables=Tunables(gates=gates))
-        bench.world.scales.update(web=10, other=3)
+        bench.cluster.scales.update(web=10, other=3)
         bench.metrics.values["web"] = 100
         bench.source.put(hpa("web", behavior=None))
         bench.controller.start()
@@ -148,13 +148,13 @@ def test_another_target_is_not_held_to_counts_recommended_for_the_one_before(fix
         ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
         bench.source.put(hpa("web", behavior=None, scaleTargetRef=ref))
         await asyncio.sleep(60)
-        assert bench.world.scales == {"web": 10, "other": grown}
+        assert bench.cluster.scales == {"web": 10, "other": grown}
         bench.source.put(hpa("web", behavior=None, scaleTargetRef={**ref, "apiVersion": "apps/v2"}))
         await asyncio.sleep(200)
-        assert bench.world.scales["other"] == grown
+        assert bench.cluster.scales["other"] == grown
         if fixed:
             await asyncio.sleep(60)
-            assert bench.world.scales["other"] == 2, "another version of its API is no other target"
+            assert bench.cluster.scales["other"] == 2, "another version of its API is no other target"
         await bench.controller.stop(5)
 
     virtual_time.run(main())

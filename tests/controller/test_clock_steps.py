@@ -12,7 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import Moment
 from hpad.controller.recovery import caught_up
 from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
-from hpad.store.memory import Begun, Memory, Validity
+from hpad.store.memory import Memory, PendingRescale, Validity
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -41,9 +41,9 @@ def remembered(clock: Set, boot: str = "") -> Memory:
     past = clock.now() - timedelta(seconds=30)
     ups, downs = (Rescale(past, 1),), (Rescale(past, 2),)
     history = History((PastRecommendation(past, 4),), ups, downs, (LastSample("a", None, past, 3),))
-    begun = Begun(4, 5, ups, downs, HorizontalPodAutoscalerStatus())
+    pending = PendingRescale(4, 5, ups, downs, HorizontalPodAutoscalerStatus())
     valid = Validity(boot or clocks.boot(), clock.monotonic())
-    return Memory(uid="u", history=history, at=clock.now(), begun=begun, validity=valid)
+    return Memory(uid="u", history=history, at=clock.now(), pending=pending, validity=valid)
 
 
 def test_time_that_passes_changes_nothing() -> None:
@@ -88,14 +88,14 @@ def test_turns_without_a_scale_move_the_history_no_further(jump: int, turns: int
         bench.metrics.values["web"] = 40
         bench.controller.start()
         await asyncio.sleep(61)
-        assert bench.world.scales["web"] == 4
+        assert bench.cluster.scales["web"] == 4
         bench.metrics.values["web"] = 20
         set_at = virtual_time.now()
         clock.off = timedelta(seconds=jump)
-        hidden = bench.world.scales.pop("web")
+        hidden = bench.cluster.scales.pop("web")
         await asyncio.sleep(15 * turns)
-        bench.world.scales["web"] = hidden
-        await virtual_time.until(lambda: bench.world.scales["web"] == 2, seconds=2 * 3600, every=1)
+        bench.cluster.scales["web"] = hidden
+        await virtual_time.until(lambda: bench.cluster.scales["web"] == 2, seconds=2 * 3600, every=1)
         await bench.controller.stop(5)
         return virtual_time.now() - set_at
 

@@ -30,21 +30,21 @@ def test_the_series_is_there_again_when_an_hpa_comes_back_from_another_replica()
     async def main() -> list[bool]:
         owner = Switch()
         bench = Bench(hpa("web"), owner=owner)
-        bench.world.others = (Competitor(HPA, "default/other"),)
+        bench.cluster.others = (Competitor(HPA, "default/other"),)
 
         async def shown() -> bool:
             return SERIES in (await bench.telemetry.exposition()).decode()
 
         bench.controller.start()
-        bench.controller.reconsider()
+        bench.controller.reassign()
         await asyncio.sleep(2 * PERIOD)
         seen = [await shown()]
         for on in (False, True):
             owner.on = on
-            bench.controller.reconsider()
+            bench.controller.reassign()
             await asyncio.sleep(2 * PERIOD)
             seen.append(await shown())
-        bench.world.others = ()
+        bench.cluster.others = ()
         await asyncio.sleep(2 * PERIOD)
         seen.append(await shown())
         await bench.controller.stop(5)
@@ -61,14 +61,14 @@ def test_statuses_count_as_written_again_only_once_that_of_each_hpa_is() -> None
 
     async def main() -> tuple[list[tuple[str, object]], list[tuple[str, object]]]:
         bench = Bench(hpa("web"), hpa("other"))
-        write, refused = bench.world.write_status, {"web"}
+        write, refused = bench.cluster.write_status, {"web"}
 
         async def picky(found: Any, status: Any) -> Any:
             if found.metadata.name in refused:
                 raise errors.ApiError(403, "Forbidden", "no")
             return await write(found, status)
 
-        bench.world.write_status = picky  # type: ignore[method-assign]
+        bench.cluster.write_status = picky  # type: ignore[method-assign]
         with structlog.testing.capture_logs() as lines:
             bench.controller.start()
             for value in range(20, 120, 10):  # each turn has a status to write

@@ -115,7 +115,7 @@ def test_between_a_rescale_out_of_turn_and_the_next_turn_is_half_a_period(before
         bench.source.put(hpa("web", goal=5))
         await asyncio.sleep(46)
         await bench.controller.stop(5)
-        assert bench.world.writes == [2]
+        assert bench.cluster.writes == [2]
         return [round(at - changed) for at in bench.metrics.times("web") if at >= changed]
 
     turns = [before, before + 15, before + 30]
@@ -204,7 +204,7 @@ def test_one_worker_is_enough() -> None:
 
     bench = run(main)
     assert len(bench.metrics.times("web")) >= 3
-    assert bench.world.writes == [2]
+    assert bench.cluster.writes == [2]
 
 
 def test_of_more_than_can_be_done_what_is_begun_is_finished() -> None:
@@ -218,21 +218,21 @@ def test_of_more_than_can_be_done_what_is_begun_is_finished() -> None:
     async def main() -> tuple[int, int]:
         bench = Bench(*(hpa(f"web-{number}") for number in range(100)), workers=1)
         bench.metrics.values.update({f"web-{number}": answer for number in range(100)})
-        bench.world.write_seconds = 1
+        bench.cluster.write_seconds = 1
 
         async def lose_pods() -> None:
             while True:
-                bench.world.scales.update({f"web-{number}": 1 for number in range(100)})
+                bench.cluster.scales.update({f"web-{number}": 1 for number in range(100)})
                 await asyncio.sleep(1)
 
         losing = asyncio.create_task(lose_pods())
         bench.controller.start()
         await asyncio.sleep(30)  # how long a turn takes is to be learned first
-        begun, done = len(bench.metrics.asked), len(bench.world.writes)
+        begun, done = len(bench.metrics.asked), len(bench.cluster.writes)
         await asyncio.sleep(300)
         losing.cancel()
         await bench.controller.stop(0)
-        return len(bench.metrics.asked) - begun, len(bench.world.writes) - done
+        return len(bench.metrics.asked) - begun, len(bench.cluster.writes) - done
 
     begun, done = run(main)
     assert done > 0.95 * begun
@@ -379,13 +379,13 @@ def test_an_hpa_made_anew_under_the_name_starts_afresh() -> None:
 def test_hpas_on_common_pods_are_rivals() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"), hpa("twin"))
-        bench.world.selectors["twin"] = "app=web"
+        bench.cluster.selectors["twin"] = "app=web"
         await bench.advance(31)
         return bench
 
     bench = run(main)
-    assert {event.reason for event in bench.world.events} == {"AmbiguousSelector", "FailedComputeMetricsReplicas"}
-    assert bench.world.scales == {"web": 1, "twin": 1}
+    assert {event.reason for event in bench.cluster.events} == {"AmbiguousSelector", "FailedComputeMetricsReplicas"}
+    assert bench.cluster.scales == {"web": 1, "twin": 1}
 
 
 def test_stopping_lets_a_reconcile_end_and_cancels_one_that_does_not() -> None:
@@ -400,7 +400,7 @@ def test_stopping_lets_a_reconcile_end_and_cancels_one_that_does_not() -> None:
         bench.controller.start()
         await asyncio.sleep(1)
         await bench.controller.stop(5)
-        return asyncio.get_running_loop().time(), bench.world.scales["web"]
+        return asyncio.get_running_loop().time(), bench.cluster.scales["web"]
 
     assert virtual_time.run(main(3)) == (3, 4)
     assert virtual_time.run(main(12)) == (6, 1)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from controller import chance, lives
-from controller.lives import Life, World, Write
+from controller.lives import Environment, Life, Write
 from support import virtual_time
 from support.controller import hpa
 
@@ -62,7 +62,7 @@ def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
 
 def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:
     """A rescale whose status could not be written is never told of."""
-    patch.setattr(recovery, "owed", lambda begun, status, scale, now: None)
+    patch.setattr(recovery, "unreported", lambda pending, status, scale, now: None)
 
 
 def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:
 def rivals_are_found_late(patch: pytest.MonkeyPatch) -> None:
     """HPAs compete once both have computed metrics."""
     patch.setattr(overlap.Overlap, "register", lambda self, found: None)
-    patch.setattr(overlap.Overlap, "others", lambda self, key, scale, pods: self._claims.rivals(key, pods))
+    patch.setattr(overlap.Overlap, "others", lambda self, key, scale, pods: self._selectors.rivals(key, pods))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def played(seed: int) -> chance.Fate:
     return fate
 
 
-Step = tuple[float, Callable[[World, Life], object]]
+Step = tuple[float, Callable[[Environment, Life], object]]
 """What happens so many seconds after the start."""
 
 
@@ -117,11 +117,11 @@ class Told(chance.Fate):
         self._window, self._grows, self._steps = 60, grows, steps
 
     async def _play(self) -> None:
-        self.world = World(5, self._behavior(), maxReplicas=20)
-        self._life = Life(self.world)
+        self.environment = Environment(5, self._behavior(), maxReplicas=20)
+        self._life = Life(self.environment)
         for at, happens in self._steps:
             await asyncio.sleep(at - virtual_time.now())
-            happens(self.world, self._life)
+            happens(self.environment, self._life)
         await asyncio.sleep(2 * self._window)
         self._judge()
         await self._life.crash()
@@ -140,41 +140,41 @@ def histories_are_shifted_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reconcile.Reconciler, "_publish", stored)
 
 
-def set_back_and_hidden(world: World, life: Life) -> None:
-    world.load, world.clock.off = 20, -timedelta(minutes=5)
-    world.scales.pop("web")
+def set_back_and_hidden(environment: Environment, life: Life) -> None:
+    environment.load, environment.clock.off = 20, -timedelta(minutes=5)
+    environment.scales.pop("web")
 
 
-def slowly(world: World, life: Life) -> None:
-    world.load, world.asking = 100, 5.0
+def slowly(environment: Environment, life: Life) -> None:
+    environment.load, environment.asking = 100, 5.0
 
 
-def demands(load: int) -> Callable[[World, Life], None]:
-    return lambda world, life: setattr(world, "load", load)
+def demands(load: int) -> Callable[[Environment, Life], None]:
+    return lambda environment, life: setattr(environment, "load", load)
 
 
-def saves_slowly(world: World, life: Life) -> None:
+def saves_slowly(environment: Environment, life: Life) -> None:
     """A rescale waits for two seconds now, before it is written."""
-    world.backend.slow = 20.0
+    environment.backend.slow = 20.0
 
 
-def smaller(world: World) -> HorizontalPodAutoscaler:
+def smaller(environment: Environment) -> HorizontalPodAutoscaler:
     """The HPA, with a maximum that is below what is decided."""
-    return world.renewed(msgspec.structs.replace(world.found, spec=hpa("web", maxReplicas=6).spec))
+    return environment.renewed(msgspec.structs.replace(environment.found, spec=hpa("web", maxReplicas=6).spec))
 
 
 CLOCK = (
     (40, set_back_and_hidden),
-    (60, lambda world, life: world.scales.update(web=5)),
+    (60, lambda environment, life: environment.scales.update(web=5)),
 )
 SPEC = (
     (20, demands(100)),
     (21, saves_slowly),
-    (35.5, lambda world, life: life.bench.source.put(smaller(world))),
+    (35.5, lambda environment, life: life.bench.source.put(smaller(environment))),
 )
 TARGET = (
     (20, slowly),
-    (36, lambda world, life: life.bench.source.put(world.point("elsewhere"))),
+    (36, lambda environment, life: life.bench.source.put(environment.point("elsewhere"))),
 )
 
 
@@ -190,13 +190,13 @@ def test_a_told_life_shows_a_rule_that_is_switched_off(
     assert told(*steps) != []
 
 
-def much_and_no_status(world: World, life: Life) -> None:
-    world.load = 100
-    life.bench.world.status_refusals = [errors.ApiError(500, "", "no")] * 9
+def much_and_no_status(environment: Environment, life: Life) -> None:
+    environment.load = 100
+    life.bench.cluster.status_refusals = [errors.ApiError(500, "", "no")] * 9
 
 
-def set_forward(world: World, life: Life) -> None:
-    world.clock.off = timedelta(hours=1)
+def set_forward(environment: Environment, life: Life) -> None:
+    environment.clock.off = timedelta(hours=1)
 
 
 def test_a_rescale_that_no_status_tells_of_moves_with_the_clock() -> None:
@@ -207,7 +207,7 @@ SET_TO_WHAT_WAS_DECIDED = (
     (20, demands(70)),
     (36, demands(50)),
     (80, saves_slowly),
-    (95.5, lambda world, life: world.set(5)),
+    (95.5, lambda environment, life: environment.set(5)),
     (100, demands(100)),
 )
 
@@ -219,17 +219,17 @@ def test_a_count_that_is_decided_and_set_by_hand_at_once_is_a_rescale() -> None:
     """
     fate = lived(*SET_TO_WHAT_WAS_DECIDED, grows=True)
     assert fate.found == []
-    assert [(write.before, write.after) for write in fate.world.writes[:3]] == [(5, 7), (7, 5), (5, 9)]
+    assert [(write.before, write.after) for write in fate.environment.writes[:3]] == [(5, 7), (7, 5), (5, 9)]
 
 
 def test_growth_is_judged_by_what_was_decided() -> None:
-    world = World()
-    world.writes = [Write(0, 7, 5, 1, 20), Write(15, 5, 9, 1, 20)]
-    assert lives.too_fast(world, *chance.GROWTH) == []
-    world.writes[1] = Write(15, 5, 10, 1, 20)
-    assert lives.too_fast(world, *chance.GROWTH) == ["15 s: 5 -> 10, though no more than 9 are allowed"]
-    world.writes = [Write(0, 3, 5, 1, 20), Write(15, 5, 6, 1, 20)]
-    assert lives.too_fast(world, *chance.GROWTH) == ["15 s: 5 -> 6, though no more than 5 are allowed"]
+    environment = Environment()
+    environment.writes = [Write(0, 7, 5, 1, 20), Write(15, 5, 9, 1, 20)]
+    assert lives.too_fast(environment, *chance.GROWTH) == []
+    environment.writes[1] = Write(15, 5, 10, 1, 20)
+    assert lives.too_fast(environment, *chance.GROWTH) == ["15 s: 5 -> 10, though no more than 9 are allowed"]
+    environment.writes = [Write(0, 3, 5, 1, 20), Write(15, 5, 6, 1, 20)]
+    assert lives.too_fast(environment, *chance.GROWTH) == ["15 s: 5 -> 6, though no more than 5 are allowed"]
 
 
 @pytest.mark.parametrize(
@@ -239,12 +239,12 @@ def test_growth_is_judged_by_what_was_decided() -> None:
 def test_pods_that_were_taken_away_may_come_back_after_a_visit_to_another_target(
     write: Write, found: list[str]
 ) -> None:
-    world = World()
-    world.writes = [Write(0, 7, 5, 1, 20)]
-    world.point("elsewhere")
-    world.point("web")
-    world.writes.append(write)
-    assert lives.too_fast(world, *chance.GROWTH) == found
+    environment = Environment()
+    environment.writes = [Write(0, 7, 5, 1, 20)]
+    environment.point("elsewhere")
+    environment.point("web")
+    environment.writes.append(write)
+    assert lives.too_fast(environment, *chance.GROWTH) == found
 
 
 def told(*steps: Step, grows: bool = False) -> list[str]:

@@ -41,14 +41,14 @@ class Life:
 
     def __init__(self, wanted: int = 6, **spec: Any) -> None:
         self.bench = bench = Bench(hpa("web", **spec))
-        bench.world.scales.update(web=2, other=2)
+        bench.cluster.scales.update(web=2, other=2)
         self.wanted = wanted
         self.writes: list[tuple[float, str, int]] = []
         self.statuses: list[tuple[HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus]] = []
-        self._write_scale, self._write_status = bench.world.write_scale, bench.world.write_status
+        self._write_scale, self._write_status = bench.cluster.write_scale, bench.cluster.write_status
         bench.metrics.values["web"] = self._ask
-        bench.world.write_scale = self._scale  # type: ignore[method-assign]  # it takes notes
-        bench.world.write_status = self._status  # type: ignore[method-assign]  # it takes notes
+        bench.cluster.write_scale = self._scale  # type: ignore[method-assign]  # it takes notes
+        bench.cluster.write_status = self._status  # type: ignore[method-assign]  # it takes notes
 
     async def _ask(self) -> int:
         wanted = self.wanted
@@ -142,13 +142,13 @@ def test_an_edit_while_the_rescale_is_saved_stops_it() -> None:
     async def main() -> Life:
         life = Life()
 
-        async def secure(key: Key) -> bool:
+        async def flush_now(key: Key) -> bool:
             await asyncio.sleep(0)
-            if life.bench.store.get(key).begun is not None:
+            if life.bench.store.get(key).pending is not None:
                 life.bench.source.put(hpa("web", maxReplicas=3))
             return True
 
-        life.bench.store.secure = secure  # type: ignore[method-assign]  # an edit comes while it waits
+        life.bench.store.flush_now = flush_now  # type: ignore[method-assign]  # an edit comes while it waits
         return await life.live(9.5)
 
     life = virtual_time.run(main())
@@ -159,20 +159,20 @@ def test_an_edit_while_the_rescale_is_saved_stops_it() -> None:
 def test_an_edit_between_two_attempts_stops_the_second() -> None:
     async def main() -> Life:
         life = Life()
-        write = life.bench.world.write_scale
+        write = life.bench.cluster.write_scale
 
         async def refused(namespace: str, ref: Any, scale: Scale) -> Scale:
-            life.bench.world.write_scale = write  # type: ignore[method-assign]  # from now on
+            life.bench.cluster.write_scale = write  # type: ignore[method-assign]  # from now on
             life.bench.source.put(hpa("web", maxReplicas=3))
             life.writes.append((virtual_time.now(), ref.name, scale.spec.replicas))
             raise CONFLICT
 
-        life.bench.world.write_scale = refused  # type: ignore[method-assign]  # once
+        life.bench.cluster.write_scale = refused  # type: ignore[method-assign]  # once
         return await life.live(9.5)
 
     life = virtual_time.run(main())
     assert [(name, count) for _, name, count in life.writes] == [("web", 6), ("web", 3)]
-    assert [event.reason for event in life.bench.world.events] == ["SuccessfulRescale"]
+    assert [event.reason for event in life.bench.cluster.events] == ["SuccessfulRescale"]
 
 
 def test_after_an_edit_during_the_write_of_the_scale_the_next_turn_tells_of_the_rescale() -> None:
@@ -180,7 +180,7 @@ def test_after_an_edit_during_the_write_of_the_scale_the_next_turn_tells_of_the_
 
     async def main() -> Life:
         life = Life()
-        life.bench.world.write_seconds = 1.0
+        life.bench.cluster.write_seconds = 1.0
         return await life.live(7.5, puts(maxReplicas=7, goal=11), after=ASKING + 0.5)
 
     life = virtual_time.run(main())
@@ -188,9 +188,9 @@ def test_after_an_edit_during_the_write_of_the_scale_the_next_turn_tells_of_the_
     (_, status), *_ = life.statuses
     assert (status.current_replicas, status.desired_replicas) == (6, 6)
     assert status.last_scale_time == ANSWERED
-    assert life.bench.store.get(WEB).begun is None
+    assert life.bench.store.get(WEB).pending is None
     assert len(life.bench.store.get(WEB).history.scale_ups) == 1
-    assert "SuccessfulRescale" in [event.reason for event in life.bench.world.events]
+    assert "SuccessfulRescale" in [event.reason for event in life.bench.cluster.events]
 
 
 def test_what_was_wanted_before_the_edit_holds_a_scale_down() -> None:
@@ -198,7 +198,7 @@ def test_what_was_wanted_before_the_edit_holds_a_scale_down() -> None:
 
     async def main() -> Life:
         life = Life(wanted=4, behavior={"scaleDown": {"stabilizationWindowSeconds": 60}})
-        life.bench.world.scales["web"] = 4
+        life.bench.cluster.scales["web"] = 4
 
         def edit(bench: Bench) -> None:
             life.wanted = 1
@@ -217,17 +217,17 @@ def test_an_owed_status_is_written_even_if_the_next_rescale_fails(trouble: error
 
     async def main() -> Life:
         life = Life()
-        life.bench.world.status_refusals = [CONFLICT, *([trouble] if trouble else [])]
+        life.bench.cluster.status_refusals = [CONFLICT, *([trouble] if trouble else [])]
 
         def fails(bench: Bench) -> None:
             life.wanted = 9
-            bench.world.refusals = [errors.ApiError(403, "Forbidden", "quota")] * 3
+            bench.cluster.refusals = [errors.ApiError(403, "Forbidden", "quota")] * 3
 
         return await life.live(70, fails, after=ASKING + 1)
 
     life = virtual_time.run(main())
     assert life.statuses[0][1].last_scale_time == ANSWERED
-    assert life.bench.world.scales["web"] == 9
+    assert life.bench.cluster.scales["web"] == 9
 
 
 @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ def test_an_hpa_that_is_edited_more_often_than_a_turn_lasts_is_scaled(
         return life
 
     life = virtual_time.run(main())
-    assert life.bench.world.scales["web"] == written  # the last edit is number 29
+    assert life.bench.cluster.scales["web"] == written  # the last edit is number 29
     assert all(count <= edited(int(at / 2)).spec.max_replicas for at, _, count in life.writes)

@@ -47,7 +47,7 @@ def test_who_comes_late_already_goes_first_and_not_all_at_once() -> None:
         for name, age in ages.items():
             bench.store.put(key_of(name), Memory(uid="1", at=bench.clock.now() - timedelta(seconds=age)))
         owner.names.update(names)
-        bench.handover.changed()
+        bench.handoff.changed()
         await asyncio.sleep(PERIOD)
         firsts = {name: bench.metrics.times(name)[0] - began for name in names}
         late = [name for name in names if ages[name] >= PERIOD]
@@ -68,15 +68,15 @@ def test_whoever_had_a_turn_elsewhere_rests_whatever_comes(age: float | None, ex
 
     async def main() -> float:
         owner = Part()
-        bench = Bench(hpa("web"), owner=owner, period=5.0, rest=2.0)
+        bench = Bench(hpa("web"), owner=owner, period=5.0, cooldown=2.0)
         bench.controller.start()
-        bench.handover.retune(17.0)
+        bench.handoff.retune(17.0)
         await asyncio.sleep(20)
         if age is not None:
             bench.store.put(key_of("web"), Memory(uid="1", at=bench.clock.now() - timedelta(seconds=age)))
         began = bench.clock.monotonic()
         owner.names = {"web"}
-        bench.handover.changed()
+        bench.handoff.changed()
         for goal in range(1, 30):
             bench.source.put(hpa("web", goal=goal))
             await asyncio.sleep(1)
@@ -92,7 +92,7 @@ def test_whoever_is_seen_to_be_written_for_by_another_rests_from_then_on(when: f
 
     async def main() -> float:
         owner = Part()
-        bench = Bench(hpa("web"), owner=owner, period=5.0, rest=17.0, lease=8.0)
+        bench = Bench(hpa("web"), owner=owner, period=5.0, cooldown=17.0, lease=8.0)
         bench.controller.start()
         await asyncio.sleep(20)
         if known:
@@ -104,7 +104,7 @@ def test_whoever_is_seen_to_be_written_for_by_another_rests_from_then_on(when: f
                 began = bench.clock.monotonic()
             else:
                 owner.names = {"web"}
-                bench.handover.changed()
+                bench.handoff.changed()
             await asyncio.sleep(abs(when))
         await asyncio.sleep(20)
         await bench.controller.stop(5)
@@ -116,21 +116,21 @@ def test_whoever_is_seen_to_be_written_for_by_another_rests_from_then_on(when: f
 def test_whoever_comes_back_before_its_rest_is_over_begins_anew() -> None:
     async def main() -> list[float]:
         owner = Part()
-        bench = Bench(hpa("web"), owner=owner, period=5.0, rest=17.0)
+        bench = Bench(hpa("web"), owner=owner, period=5.0, cooldown=17.0)
         bench.controller.start()
         await asyncio.sleep(20)
         began = bench.clock.monotonic()
         for later in (0.0, 3.0):
             bench.store.put(key_of("web"), Memory(uid="1", at=bench.clock.now()))
             owner.names = {"web"}
-            bench.handover.changed()
+            bench.handoff.changed()
             await asyncio.sleep(1 + later)
             owner.names = set()
-            bench.handover.changed()
+            bench.handoff.changed()
             await asyncio.sleep(1)
         await asyncio.sleep(60)
         owner.names = {"web"}
-        bench.handover.changed()
+        bench.handoff.changed()
         await asyncio.sleep(12)
         await bench.controller.stop(5)
         return [at - began for at in bench.metrics.times("web")]
@@ -153,11 +153,11 @@ def test_nothing_goes_on_for_whom_another_gets() -> None:
         bench.controller.start()
         await asyncio.sleep(1)
         owner.names.discard("web")
-        bench.handover.changed()
-        await bench.handover.hand_over()
+        bench.handoff.changed()
+        await bench.handoff.hand_off()
         assert b'hpa_name="web"' not in await bench.telemetry.exposition()
         await asyncio.sleep(30)
-        assert (bench.world.scales["web"], bench.world.scales["api"]) == (1, 4)
+        assert (bench.cluster.scales["web"], bench.cluster.scales["api"]) == (1, 4)
         await bench.controller.stop(5)
 
     virtual_time.run(main())
@@ -176,9 +176,9 @@ def test_what_is_remembered_is_saved_before_others_may_have_it() -> None:
         bench.controller.start()
         await asyncio.sleep(1)
         owner.names.discard("api")
-        bench.handover.changed()
-        await bench.handover.hand_over()
-        await bench.handover.hand_over()
+        bench.handoff.changed()
+        await bench.handoff.hand_off()
+        await bench.handoff.hand_off()
         await bench.controller.stop(5)
         return said
 
@@ -193,7 +193,7 @@ def test_changes_are_counted() -> None:
         await asyncio.sleep(1)
         for names in ({"web", "api"}, {"web"}, {"web"}):
             owner.names = names
-            bench.handover.changed()
+            bench.handoff.changed()
         await asyncio.sleep(1)
         text = (await bench.telemetry.exposition()).decode()
         await bench.controller.stop(5)

@@ -50,7 +50,7 @@ def test_hpas_that_are_gone_leave_nothing() -> None:
         await asyncio.sleep(100)
         before = [containers(each) for each in held]
         for n in range(MANY):
-            bench.world.scales[f"app-{n}"] = 1
+            bench.cluster.scales[f"app-{n}"] = 1
             bench.source.put(hpa(f"app-{n}", uid=str(n)))
         await asyncio.sleep(100)
         full = [containers(each) for each in held]

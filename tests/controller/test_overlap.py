@@ -28,15 +28,15 @@ def contenders(*found: HorizontalPodAutoscaler, **fields: Any) -> Bench:
     """HPAs on custom resources; "web" and whatever else they scale have four pods labelled app=web."""
     bench = Bench(*found, **fields)
     names = {each.spec.scale_target_ref.name for each in found}
-    bench.world.scales = dict.fromkeys(names, 4)
-    bench.world.selectors = dict.fromkeys(names, "app=web")
-    bench.world.unwatched = names
+    bench.cluster.scales = dict.fromkeys(names, 4)
+    bench.cluster.selectors = dict.fromkeys(names, "app=web")
+    bench.cluster.unwatched = names
     bench.metrics.values = {each.metadata.name: 40 for each in found}
     return bench
 
 
 def outcome(bench: Bench) -> tuple[list[int], set[str]]:
-    return bench.world.writes, {event.reason for event in bench.world.events}
+    return bench.cluster.writes, {event.reason for event in bench.cluster.events}
 
 
 HELD = ([], {"AmbiguousSelector", "FailedComputeMetricsReplicas"})
@@ -62,19 +62,19 @@ def test_another_group_or_kind_is_another_target(ref: dict[str, str]) -> None:
     async def main() -> Bench:
         bench = contenders(widget("grows", 5))
         twin = widget("twin", 5, **ref)
-        read = bench.world.read_scale
+        read = bench.cluster.read_scale
 
         async def found(namespace: str, asked: Any) -> Any:
             if asked.kind == WIDGET["kind"] and asked.api_version == WIDGET["apiVersion"]:
                 return await read(namespace, asked)
             raise errors.ApiError(404, "NoMatch", "no matches for kind")
 
-        bench.world.read_scale = found  # type: ignore[method-assign]  # a server with one kind
+        bench.cluster.read_scale = found  # type: ignore[method-assign]  # a server with one kind
         bench.source.put(twin)
         await bench.advance(PERIOD - 1)
         return bench
 
-    assert virtual_time.run(main()).world.writes == [8]
+    assert virtual_time.run(main()).cluster.writes == [8]
 
 
 def overlapping(**fields: Any) -> Bench:
@@ -87,8 +87,8 @@ def overlapping(**fields: Any) -> Bench:
 def test_hpas_whose_targets_select_common_pods_compete_from_the_first_turn_on(workers: int, watched: str) -> None:
     async def main() -> Bench:
         bench = overlapping(workers=workers)
-        bench.world.unwatched.discard(watched)
-        bench.world.read_seconds = itertools.cycle([0.3, 0.1, 0.7])
+        bench.cluster.unwatched.discard(watched)
+        bench.cluster.read_seconds = itertools.cycle([0.3, 0.1, 0.7])
         await bench.advance(PERIOD - 1)
         return bench
 
@@ -99,17 +99,17 @@ def test_who_takes_over_reads_the_selectors_as_they_are_then() -> None:
     async def main() -> Bench:
         owner = Switch()
         bench = overlapping(owner=owner)
-        bench.world.selectors["twin"] = "app=other"
+        bench.cluster.selectors["twin"] = "app=other"
         bench.metrics.values = {"grows": 20, "shrinks": 80}  # both are where they are to be
         bench.controller.start()
         await asyncio.sleep(PERIOD)
         owner.on = False
-        bench.handover.changed()
+        bench.handoff.changed()
         await asyncio.sleep(3600)
-        bench.world.selectors["twin"] = "app=web"
+        bench.cluster.selectors["twin"] = "app=web"
         bench.metrics.values = {"grows": 40, "shrinks": 40}
         owner.on = True
-        bench.handover.changed()
+        bench.handoff.changed()
         await asyncio.sleep(PERIOD)
         await bench.controller.stop(0)
         return bench
@@ -144,11 +144,11 @@ def test_an_hpa_that_comes_later_competes_at_once_and_one_that_goes_lets_the_oth
             bench.source.put(widget("shrinks", 20, name="twin"))
         bench.metrics.values["grows"] = 40
         await asyncio.sleep(PERIOD)
-        assert bench.world.writes == ([] if there else [8])
+        assert bench.cluster.writes == ([] if there else [8])
         if there:
             bench.source.drop("shrinks")
             await asyncio.sleep(PERIOD)
-            assert bench.world.writes == [8]
+            assert bench.cluster.writes == [8]
         await bench.controller.stop(0)
 
     virtual_time.run(main())
@@ -157,7 +157,7 @@ def test_an_hpa_that_comes_later_competes_at_once_and_one_that_goes_lets_the_oth
 def test_an_hpa_that_is_pointed_at_the_target_of_another_competes_at_once() -> None:
     async def main() -> Bench:
         bench = overlapping()
-        bench.world.selectors["twin"] = "app=twin"
+        bench.cluster.selectors["twin"] = "app=twin"
         bench.metrics.values = {"grows": 20, "shrinks": 80}
         bench.controller.start()
         await asyncio.sleep(PERIOD)
@@ -179,7 +179,7 @@ class Reads:
         others = [widget(f"other-{number}", 5, name=f"other-{number}") for number in range(100)]
         self.bench = contenders(widget("grows", 5), *others)
         self.overlap = self.bench.reconciler.overlap
-        self.bench.world.read_scale = self._read  # type: ignore[method-assign]  # it takes notes
+        self.bench.cluster.read_scale = self._read  # type: ignore[method-assign]  # it takes notes
         for each in self.bench.source.values():
             self.overlap.register(each)
 
@@ -226,10 +226,10 @@ def test_what_was_read_stays_where_a_turn_is_cut_short() -> None:
 def test_nothing_is_decided_while_what_is_known_is_too_old_to_read_others() -> None:
     async def main() -> None:
         reads = Reads(errors.ApiError(0, errors.STALE, "nothing has been heard of pods"))
-        reads.bench.world.unwatched.discard("web")  # its own scale could be read
+        reads.bench.cluster.unwatched.discard("web")  # its own scale could be read
         await reads.bench.advance(PERIOD - 1)
         assert reads.bench.metrics.asked == []
-        assert {event.reason for event in reads.bench.world.events} == {"StaleCache"}
+        assert {event.reason for event in reads.bench.cluster.events} == {"StaleCache"}
         reads.error = None
         await reads.overlap.complete(WEB)
         assert reads.overlap.is_complete(WEB)
@@ -240,13 +240,13 @@ def test_nothing_is_decided_while_what_is_known_is_too_old_to_read_others() -> N
 def test_an_hpa_that_goes_while_its_target_is_read_competes_no_more() -> None:
     async def main() -> None:
         bench = overlapping()
-        bench.world.read_seconds = itertools.repeat(2.0)
+        bench.cluster.read_seconds = itertools.repeat(2.0)
         bench.controller.start()
         await asyncio.sleep(1)
         bench.source.drop("shrinks")
         await asyncio.sleep(PERIOD)
         await bench.controller.stop(0)
-        assert bench.world.writes == [8]
+        assert bench.cluster.writes == [8]
 
     virtual_time.run(main())
 
@@ -261,11 +261,11 @@ def test_a_target_at_zero_is_woken_whatever_else_names_it() -> None:
         bench.metrics.values["grows"] = 0
         bench.controller.start()
         await asyncio.sleep(2 * PERIOD)
-        assert bench.world.writes == [0]
+        assert bench.cluster.writes == [0]
         bench.source.put(widget("shrinks", 20))
         bench.metrics.values = {"grows": 40, "shrinks": 40}
         await asyncio.sleep(2 * PERIOD)
         await bench.controller.stop(0)
         return bench
 
-    assert virtual_time.run(main()).world.writes == [0, 4], "woken by what a policy lets grow; with pods, both hold"
+    assert virtual_time.run(main()).cluster.writes == [0, 4], "woken by what a policy lets grow; with pods, both hold"

@@ -108,11 +108,11 @@ def test_while_load_is_shed_those_that_grow_keep_their_turns_and_all_others_leav
 
         async def lose_pods() -> None:
             while True:
-                bench.world.scales["grows"] = 1
+                bench.cluster.scales["grows"] = 1
                 await asyncio.sleep(1)
 
         bench.metrics.values.update(grows=20, stays=10, other=10)
-        bench.world.scales.update(stays=1, other=1)
+        bench.cluster.scales.update(stays=1, other=1)
         losing = asyncio.create_task(lose_pods())
         bench.controller.start()
         await asyncio.sleep(4 * PERIOD)

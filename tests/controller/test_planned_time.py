@@ -63,8 +63,8 @@ def test_growth_takes_a_step_a_turn_however_late_turns_are() -> None:
     async def main() -> list[int]:
         bench = Bench(hpa("web", maxReplicas=100))
         bench.metrics.values["web"] = 10_000
-        bench.world.read_seconds = iter([0.0, *[0.05, 0.002] * 10])
+        bench.cluster.read_seconds = iter([0.0, *[0.05, 0.002] * 10])
         await bench.advance(5 * 15)
-        return bench.world.writes
+        return bench.cluster.writes
 
     assert virtual_time.run(main()) == [5, 10, 20, 40, 80]

@@ -10,7 +10,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleS
 from hpad.controller import recovery
 from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.view import View
-from hpad.store.memory import NOTHING, Begun, Memory
+from hpad.store.memory import NOTHING, Memory, PendingRescale
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GAP = timedelta(minutes=1)
@@ -24,10 +24,12 @@ def view(replicas: int) -> View:
     return View(hpa=hpa("web", **SPEC), now=NOW, scale=scale)
 
 
-def memory(ago: float = 15, left: int | None = 5, begun: Begun | None = None, loaded: bool = True) -> Memory:
+def memory(
+    ago: float = 15, last_count: int | None = 5, pending: PendingRescale | None = None, loaded: bool = True
+) -> Memory:
     at = NOW - timedelta(seconds=ago)
     past = History((HELD,))
-    return Memory(uid="1", history=past, at=at, left=left, begun=begun, loaded=loaded, complete=loaded)
+    return Memory(uid="1", history=past, at=at, last_count=last_count, pending=pending, loaded=loaded, complete=loaded)
 
 
 def test_a_short_break_changes_nothing() -> None:
@@ -45,10 +47,10 @@ def test_where_turns_may_be_missing_the_current_count_is_held() -> None:
 
 
 def test_what_changed_unseen_may_be_a_rescale() -> None:
-    found = recovery.resumed(memory(left=9), view(5), GAP)
+    found = recovery.resumed(memory(last_count=9), view(5), GAP)
     assert found.recommendations[-1] == UNKNOWN
     assert found.scale_downs == (Rescale(NOW, 4, uncertain=True),)
-    assert recovery.resumed(memory(left=3), view(5), GAP).scale_ups == (Rescale(NOW, 2, uncertain=True),)
+    assert recovery.resumed(memory(last_count=3), view(5), GAP).scale_ups == (Rescale(NOW, 2, uncertain=True),)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,8 @@ def test_a_rescale_of_which_only_the_status_tells_may_have_been_any() -> None:
 @pytest.mark.parametrize(("found", "counts"), [(8, True), (5, False), (6, False)])
 def test_a_rescale_that_was_cut_short_counts_if_it_was_done(found: int, counts: bool) -> None:
     up = (Rescale(NOW - timedelta(seconds=15), 3),)
-    begun = Begun(5, 8, up, (), HorizontalPodAutoscalerStatus())
-    ups = recovery.resumed(memory(begun=begun), view(found), GAP).scale_ups
+    pending = PendingRescale(5, 8, up, (), HorizontalPodAutoscalerStatus())
+    ups = recovery.resumed(memory(pending=pending), view(found), GAP).scale_ups
     assert (up[0] in ups) is counts
     assert all(held.uncertain for held in ups if held not in up)
 
@@ -85,15 +87,15 @@ def test_a_rescale_that_was_cut_short_counts_if_it_was_done(found: int, counts: 
 def test_a_shrinking_whose_end_is_unknown_counts_as_uncertain(found: int, counts: bool, uncertain: bool) -> None:
     """Else the target might grow by what perhaps was never taken away."""
     down = Rescale(NOW - timedelta(seconds=15), 3)
-    begun = Begun(5, 2, (), (down,), HorizontalPodAutoscalerStatus())
-    found_downs = recovery.resumed(memory(begun=begun), view(found), GAP).scale_downs
+    pending = PendingRescale(5, 2, (), (down,), HorizontalPodAutoscalerStatus())
+    found_downs = recovery.resumed(memory(pending=pending), view(found), GAP).scale_downs
     assert (msgspec.structs.replace(down, uncertain=uncertain) in found_downs) is counts
 
 
 def test_times_of_a_clock_that_was_set_back_are_of_now_at_most() -> None:
     later = NOW + timedelta(days=400)
     past = History((PastRecommendation(later, 9),), (Rescale(later, 4),), (Rescale(later, 2),))
-    held = Memory(uid="1", history=past, at=later, left=5, loaded=True, complete=True)
+    held = Memory(uid="1", history=past, at=later, last_count=5, loaded=True, complete=True)
     found = recovery.resumed(held, view(5), GAP)
     of_now = (Rescale(NOW, 4, uncertain=True),), (Rescale(NOW, 2, uncertain=True),)
     assert found == History((PastRecommendation(NOW, 9),), *of_now)

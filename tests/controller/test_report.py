@@ -26,7 +26,7 @@ def lines(made: HorizontalPodAutoscaler, *phases: int | AdapterError, **options:
 
     async def main() -> list[tuple[str, str]]:
         bench = Bench(made, **options)
-        bench.world.refusals = list(REFUSALS)
+        bench.cluster.refusals = list(REFUSALS)
         bench.controller.start()
         with structlog.testing.capture_logs() as logs:
             for phase in phases:
@@ -106,7 +106,7 @@ def test_page_and_api_have_the_cause_and_the_conditions_the_words_of_kubernetes(
     last = bench.store.get(Key("default", "web")).last
     assert last is not None
     assert last.error == "external metric web: the broker is down"
-    (active,) = [held for held in bench.world.statuses[-1].conditions or () if held.type == "ScalingActive"]
+    (active,) = [held for held in bench.cluster.statuses[-1].conditions or () if held.type == "ScalingActive"]
     assert active.message == (
         "the HPA was unable to compute the replica count: "
         "unable to get external metric default/web/nil: the broker is down"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from controller import lives
-from controller.lives import Life, World
+from controller.lives import Environment, Life
 from support import virtual_time
 from support.controller import hpa
 
@@ -19,40 +19,40 @@ UNDISTURBED = (285.0, 301.0)
 """Seconds between the end of a peak and the scale-down; the last turn wanted the peak up to a period before its end."""
 HELD = (301.0, 375.0)
 
-Trouble = Callable[[World, Life], Coroutine[Any, Any, Life]]
+Trouble = Callable[[Environment, Life], Coroutine[Any, Any, Life]]
 
 
-async def shrunk(world: World, life: Life, since: float) -> float:
+async def shrunk(environment: Environment, life: Life, since: float) -> float:
     """How long after `since` the first pod goes."""
-    await virtual_time.until(lambda: world.scales["web"] < 10, seconds=1200, every=0.5)
+    await virtual_time.until(lambda: environment.scales["web"] < 10, seconds=1200, every=0.5)
     await life.stop()
     return virtual_time.now() - since
 
 
-async def peaked(pace: persistent.Pace, turns: int = 2, fails: bool = False) -> tuple[World, Life]:
+async def peaked(pace: persistent.Pace, turns: int = 2, fails: bool = False) -> tuple[Environment, Life]:
     """Ten replicas that five would do for since 225 s, but for the last turns; the store fails since they began."""
-    world = World(10, WINDOW)
-    life = Life(world, pace)
+    environment = Environment(10, WINDOW)
+    life = Life(environment, pace)
     await asyncio.sleep(46)
-    world.load = 50
+    environment.load = 50
     await asyncio.sleep(225)
-    world.backend.fails = fails
-    world.load = 100
-    asked = len(world.wanted)
-    await virtual_time.until(lambda: len(world.wanted) == asked + turns)
-    world.load = 50
-    return world, life
+    environment.backend.fails = fails
+    environment.load = 100
+    asked = len(environment.wanted)
+    await virtual_time.until(lambda: len(environment.wanted) == asked + turns)
+    environment.load = 50
+    return environment, life
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3, 4, 5])
 def test_a_crash_after_saves_that_failed_holds_the_target(turns: int) -> None:
     async def main() -> float:
-        world, life = await peaked(SQLITE, turns, fails=True)
+        environment, life = await peaked(SQLITE, turns, fails=True)
         since = virtual_time.now()
         await asyncio.sleep(2)
         await life.crash()
-        world.backend.fails = False
-        return await shrunk(world, Life(world, SQLITE), since)
+        environment.backend.fails = False
+        return await shrunk(environment, Life(environment, SQLITE), since)
 
     took = virtual_time.run(main())
     assert HELD[0] <= took <= HELD[1]
@@ -61,13 +61,13 @@ def test_a_crash_after_saves_that_failed_holds_the_target(turns: int) -> None:
 @pytest.mark.parametrize("later", [0.01, 3, 7, 11])
 def test_a_crash_before_a_turn_was_saved_holds_the_target(later: float) -> None:
     async def main() -> float:
-        world, life = await peaked(CONFIG_MAPS, turns=1)
-        world.backend.slow = 60.0
+        environment, life = await peaked(CONFIG_MAPS, turns=1)
+        environment.backend.slow = 60.0
         since = virtual_time.now()
         await asyncio.sleep(later)
         await life.crash()
-        world.backend.slow = 0.0
-        return await shrunk(world, Life(world, CONFIG_MAPS), since)
+        environment.backend.slow = 0.0
+        return await shrunk(environment, Life(environment, CONFIG_MAPS), since)
 
     took = virtual_time.run(main())
     assert HELD[0] <= took <= HELD[1]
@@ -77,13 +77,13 @@ def test_a_crash_before_a_turn_was_saved_holds_the_target(later: float) -> None:
 @pytest.mark.parametrize("down", [1, 6])
 def test_a_crash_between_two_turns_that_are_saved_changes_nothing(down: float, jump: int) -> None:
     async def main() -> float:
-        world, life = await peaked(SQLITE)
+        environment, life = await peaked(SQLITE)
         since = virtual_time.now()
         await asyncio.sleep(2)
         await life.crash()
-        world.clock.off += timedelta(seconds=jump)
+        environment.clock.off += timedelta(seconds=jump)
         await asyncio.sleep(down)
-        return await shrunk(world, Life(world, SQLITE), since)
+        return await shrunk(environment, Life(environment, SQLITE), since)
 
     assert UNDISTURBED[0] <= virtual_time.run(main()) <= UNDISTURBED[1]
 
@@ -93,13 +93,13 @@ def test_a_clock_that_is_set_while_hpad_is_down_hides_no_turn(jump: int) -> None
     """The peak is not saved; by the wall clock the planned turn may seem to be still to come."""
 
     async def main() -> float:
-        world, life = await peaked(SQLITE, 1, fails=True)
+        environment, life = await peaked(SQLITE, 1, fails=True)
         since = virtual_time.now()
         await asyncio.sleep(2)
         await life.crash()
-        world.clock.off += timedelta(seconds=jump)
-        world.backend.fails = False
-        return await shrunk(world, Life(world, SQLITE), since)
+        environment.clock.off += timedelta(seconds=jump)
+        environment.backend.fails = False
+        return await shrunk(environment, Life(environment, SQLITE), since)
 
     took = virtual_time.run(main())
     assert HELD[0] <= took <= HELD[1]
@@ -112,38 +112,38 @@ def test_a_clean_restart_goes_on_as_if_nothing_had_happened(down: float, jump: i
     """Even where a planned turn comes a little late by it."""
 
     async def main() -> float:
-        world, life = await peaked(pace)
+        environment, life = await peaked(pace)
         since = virtual_time.now()
         await asyncio.sleep(2)
         await life.stop()
-        world.clock.off += timedelta(seconds=jump)
+        environment.clock.off += timedelta(seconds=jump)
         await asyncio.sleep(down)
-        return await shrunk(world, Life(world, pace), since)
+        return await shrunk(environment, Life(environment, pace), since)
 
     assert UNDISTURBED[0] <= virtual_time.run(main()) <= UNDISTURBED[1]
 
 
 def test_after_a_clean_end_that_lasted_turns_are_missing() -> None:
     async def main() -> float:
-        world, life = await peaked(SQLITE)
+        environment, life = await peaked(SQLITE)
         since = virtual_time.now()
         await asyncio.sleep(2)
         await life.stop()
         await asyncio.sleep(45)
-        return await shrunk(world, Life(world, SQLITE), since)
+        return await shrunk(environment, Life(environment, SQLITE), since)
 
     assert virtual_time.run(main()) > 2 + 45 + 285
 
 
 def test_another_machine_takes_over_what_was_left_cleanly(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(clean: bool) -> float:
-        world, life = await peaked(SQLITE)
+        environment, life = await peaked(SQLITE)
         since = virtual_time.now()
         await asyncio.sleep(2)
         await (life.stop() if clean else life.crash())
-        lives.elsewhere(world, monkeypatch, 2, ticks=-200.0)
+        lives.elsewhere(environment, monkeypatch, 2, ticks=-200.0)
         await asyncio.sleep(20)
-        return await shrunk(world, Life(world, SQLITE), since)
+        return await shrunk(environment, Life(environment, SQLITE), since)
 
     clean, crashed = virtual_time.run(main(True)), virtual_time.run(main(False))
     assert UNDISTURBED[0] <= clean <= UNDISTURBED[1] + lives.PERIOD, "its plan is another"
@@ -158,25 +158,25 @@ def test_a_turn_out_of_the_plan_that_was_not_saved_is_known_to_be_missing(fails:
     """
 
     async def main() -> float:
-        world = World(10, WINDOW)
-        life = Life(world, CONFIG_MAPS)
+        environment = Environment(10, WINDOW)
+        life = Life(environment, CONFIG_MAPS)
         await asyncio.sleep(46)
-        world.load = 50
+        environment.load = 50
         await asyncio.sleep(225)
-        asked = len(world.wanted)
-        await virtual_time.until(lambda: len(world.wanted) == asked + 1)
+        asked = len(environment.wanted)
+        await virtual_time.until(lambda: len(environment.wanted) == asked + 1)
         await asyncio.sleep(CONFIG_MAPS.rest / 3)
-        await life.store.secure(lives.WEB)
-        world.backend.fails = fails
-        world.load = 100
+        await life.store.flush_now(lives.WEB)
+        environment.backend.fails = fails
+        environment.load = 100
         life.bench.source.put(hpa("web", behavior=WINDOW, maxReplicas=11))
         await asyncio.sleep(2.5)
-        assert world.wanted[-1][1] == (5 if fails else 10)
-        world.load = 50
+        assert environment.wanted[-1][1] == (5 if fails else 10)
+        environment.load = 50
         since = virtual_time.now()
         await life.crash()
-        world.backend.fails = False
-        return await shrunk(world, Life(world, CONFIG_MAPS), since)
+        environment.backend.fails = False
+        return await shrunk(environment, Life(environment, CONFIG_MAPS), since)
 
     took = virtual_time.run(main())
     assert took < 100 if fails else HELD[0] - 10 <= took <= HELD[1]
@@ -186,19 +186,19 @@ def test_a_second_crash_before_the_first_turn_was_saved_is_known_as_well() -> No
     """Where a process makes its first turn before the planned one, that is noted first."""
 
     async def main() -> float:
-        world, life = await peaked(CONFIG_MAPS)
-        world.load = 50
+        environment, life = await peaked(CONFIG_MAPS)
+        environment.load = 50
         await asyncio.sleep(225)
         await life.store.flush([lives.WEB])
         await life.crash()
-        world.load = 100
-        second = Life(world, CONFIG_MAPS)
-        asked = len(world.wanted)
-        await virtual_time.until(lambda: len(world.wanted) > asked, seconds=14)
+        environment.load = 100
+        second = Life(environment, CONFIG_MAPS)
+        asked = len(environment.wanted)
+        await virtual_time.until(lambda: len(environment.wanted) > asked, seconds=14)
         since = virtual_time.now()
         await second.crash()
-        world.load = 50
-        return await shrunk(world, Life(world, CONFIG_MAPS), since)
+        environment.load = 50
+        return await shrunk(environment, Life(environment, CONFIG_MAPS), since)
 
     took = virtual_time.run(main())
     assert 285 <= took <= HELD[1]
@@ -216,39 +216,39 @@ def test_a_restart_lets_nothing_grow_faster(saved: bool, shrinks: bool) -> None:
     """
 
     async def main() -> list[str]:
-        world = World(3, {**GROWTH, "scaleDown": {"stabilizationWindowSeconds": 0}})
-        life = Life(world, SQLITE)
+        environment = Environment(3, {**GROWTH, "scaleDown": {"stabilizationWindowSeconds": 0}})
+        life = Life(environment, SQLITE)
         await asyncio.sleep(31)
-        world.backend.fails = not saved
+        environment.backend.fails = not saved
         if shrinks:
-            world.load = 10
+            environment.load = 10
             await asyncio.sleep(16)
-            assert world.scales["web"] == 1
-        world.load = 100
-        await virtual_time.until(lambda: world.scales["web"] == 5)
+            assert environment.scales["web"] == 1
+        environment.load = 100
+        await virtual_time.until(lambda: environment.scales["web"] == 5)
         await asyncio.sleep(1)
         await life.crash()
-        world.backend.fails = False
-        life = Life(world, SQLITE)
+        environment.backend.fails = False
+        life = Life(environment, SQLITE)
         await asyncio.sleep(200)
         await life.stop()
-        assert world.scales["web"] > 5
-        return lives.too_fast(world, 2, 60)
+        assert environment.scales["web"] > 5
+        return lives.too_fast(environment, 2, 60)
 
     assert virtual_time.run(main()) == []
 
 
 def test_what_others_take_away_while_hpad_is_down_does_not_let_it_grow_faster() -> None:
     async def main() -> list[str]:
-        world = World(9, GROWTH)
-        life = Life(world, SQLITE)
+        environment = Environment(9, GROWTH)
+        life = Life(environment, SQLITE)
         await asyncio.sleep(31)
         await life.crash()
-        world.scales["web"] = 2
-        life = Life(world, SQLITE)
+        environment.scales["web"] = 2
+        life = Life(environment, SQLITE)
         await asyncio.sleep(400)
         await life.stop()
-        assert world.scales["web"] == 9
-        return lives.too_fast(world, 2, 60)
+        assert environment.scales["web"] == 9
+        return lives.too_fast(environment, 2, 60)
 
     assert virtual_time.run(main()) == []

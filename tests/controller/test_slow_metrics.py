@@ -32,8 +32,8 @@ class Life:
         self.writes: list[tuple[float, int]] = []
         self.arrivals: list[tuple[float, int]] = []
         self._wanted, self._delays = wanted, delays
-        self._write = self.bench.world.write_scale
-        self.bench.world.write_scale = self._noted  # type: ignore[method-assign]  # it takes notes
+        self._write = self.bench.cluster.write_scale
+        self.bench.cluster.write_scale = self._noted  # type: ignore[method-assign]  # it takes notes
         self.bench.metrics.values["web"] = self._ask
 
     async def _ask(self) -> int:
@@ -53,7 +53,7 @@ def test_a_window_begins_when_the_answers_have_come(slow: float) -> None:
         down = {"stabilizationWindowSeconds": WINDOW}
         delays = itertools.chain([0.0, 0.0, slow], itertools.repeat(0.0))
         life = Life(lambda: 8 if len(life.arrivals) < 3 else 1, delays, behavior={"scaleDown": down})
-        life.bench.world.scales["web"] = 8
+        life.bench.cluster.scales["web"] = 8
         await life.bench.advance(150)
         return life
 
@@ -110,7 +110,7 @@ def test_a_wall_clock_that_is_set_while_metrics_are_read_ends_no_window() -> Non
         down = {"stabilizationWindowSeconds": WINDOW}
         delays = itertools.chain([0.0, 0.0, 8.0], itertools.repeat(0.0))
         life = Life(lambda: 8 if len(life.arrivals) < 3 else 1, delays, clock, behavior={"scaleDown": down})
-        life.bench.world.scales["web"] = 8
+        life.bench.cluster.scales["web"] = 8
         life.bench.controller.start()
         await virtual_time.until(lambda: len(life.bench.metrics.asked) == 3, every=1)
         clock.off = timedelta(hours=1)
@@ -125,7 +125,7 @@ def test_a_wall_clock_that_is_set_while_metrics_are_read_ends_no_window() -> Non
     assert WINDOW <= at - came <= WINDOW + PERIOD
 
 
-class Journal:
+class ReconcileRecorder:
     """Keeps what was done."""
 
     def __init__(self) -> None:
@@ -145,9 +145,9 @@ def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
         behavior = {"scaleUp": {"policies": [POLICY]}, "scaleDown": {"stabilizationWindowSeconds": WINDOW}}
         delays = itertools.cycle([0.1, 8.0, 2.0, 0.0, 5.0])
         life = Life(lambda: 40 if len(life.arrivals) < 9 else 1, delays, behavior=behavior)
-        life.bench.reconciler._journal = journal = Journal()
+        life.bench.reconciler._recorder = recorder = ReconcileRecorder()
         await life.bench.advance(20 * PERIOD)
-        return journal.done
+        return recorder.done
 
     done = virtual_time.run(main())
     recording = reconciled.head(done[0], "slow")

@@ -7,32 +7,32 @@ import random
 import pytest
 from support import virtual_time
 
-from hpad.controller.workers import Slot, Slots
+from hpad.controller.workers import Worker, Workers
 
 
 def test_whoever_comes_back_goes_before_whoever_begins() -> None:
     async def main() -> list[str]:
-        slots, order = Slots(1, virtual_time.VirtualClock(), math.inf), []
+        pool, order = Workers(1, virtual_time.VirtualClock(), math.inf), []
 
         async def begin(name: str) -> None:
-            slot = Slot(slots)
-            await slot.take()
+            worker = Worker(pool)
+            await worker.take()
             order.append(name)
-            slot.give()
+            worker.give()
 
         async def come_back(name: str) -> None:
-            slot = Slot(slots)
-            await slot.take()
-            async with slot.lent():
+            worker = Worker(pool)
+            await worker.take()
+            async with worker.released():
                 await asyncio.sleep(1)
             order.append(name)
-            slot.give()
+            worker.give()
 
         async with asyncio.TaskGroup() as group:
             for name in ("back 1", "back 2"):
                 group.create_task(come_back(name))
             await asyncio.sleep(0.5)
-            working = Slot(slots)
+            working = Worker(pool)
             await working.take()
             for name in ("new 1", "new 2"):
                 group.create_task(begin(name))
@@ -47,19 +47,19 @@ def test_no_more_wait_than_can_be_finished_in_time() -> None:
     """Turns that take a second of work each, of which two are worked on at a time: within four seconds, eight."""
 
     async def main() -> int:
-        slots, out, most = Slots(2, virtual_time.VirtualClock(), 4.0), 0, 0
+        pool, out, most = Workers(2, virtual_time.VirtualClock(), 4.0), 0, 0
 
         async def reconcile() -> None:
             nonlocal out, most
-            slot = Slot(slots)
-            await slot.take()
-            async with slot.lent():
+            worker = Worker(pool)
+            await worker.take()
+            async with worker.released():
                 out += 1
                 most = max(most, out)
                 await asyncio.sleep(0.1)
             out -= 1
             await asyncio.sleep(1)
-            slot.give()
+            worker.give()
 
         await asyncio.gather(*(reconcile() for _ in range(100)))  # which teaches how long they take
         most = 0
@@ -75,7 +75,7 @@ def test_never_more_at_work_than_there_are_rights_and_all_come_back(seed: int) -
 
     async def main() -> None:
         dice, number = random.Random(seed), 3
-        slots = Slots(number, virtual_time.VirtualClock(), 2.0)
+        pool = Workers(number, virtual_time.VirtualClock(), 2.0)
         working = 0
         most = 0
 
@@ -89,17 +89,17 @@ def test_never_more_at_work_than_there_are_rights_and_all_come_back(seed: int) -
                 working -= 1
 
         async def reconcile() -> None:
-            slot = Slot(slots)
-            await slot.take()
+            worker = Worker(pool)
+            await worker.take()
             try:
                 await work()
-                async with slot.lent():
+                async with worker.released():
                     await asyncio.sleep(dice.random())
                     if dice.random() < 0.2:
                         raise RuntimeError
                 await work()
             finally:
-                slot.give()
+                worker.give()
 
         tasks = [asyncio.create_task(reconcile()) for _ in range(60)]
         for task in dice.sample(tasks, 25):
@@ -109,9 +109,9 @@ def test_never_more_at_work_than_there_are_rights_and_all_come_back(seed: int) -
         assert most == number
         for _ in range(number):
             async with asyncio.timeout(1):
-                await slots.begin()
+                await pool.begin()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await slots.begin()
+                await pool.begin()
 
     virtual_time.run(main())

@@ -27,9 +27,9 @@ def test_scaling_writes_scale_status_and_event() -> None:
         return bench
 
     bench = run(main)
-    assert bench.world.scales["web"] == 4
-    assert [event.reason for event in bench.world.events] == ["SuccessfulRescale"]
-    assert bench.world.statuses[-1].desired_replicas == 4
+    assert bench.cluster.scales["web"] == 4
+    assert [event.reason for event in bench.cluster.events] == ["SuccessfulRescale"]
+    assert bench.cluster.statuses[-1].desired_replicas == 4
     last = bench.store.get(Key("default", "web")).last
     assert last is not None
     assert last.sentence.startswith("scale web from 1 to 4")
@@ -45,15 +45,15 @@ def test_a_conflict_is_tried_again_after_a_fresh_read_five_times_in_all(
     async def main() -> Bench:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
-        bench.world.refusals = list(refusals)
+        bench.cluster.refusals = list(refusals)
         await bench.advance(0.5)
         return bench
 
     bench = run(main)
-    assert bench.world.writes == [4] * writes
-    assert bench.world.fresh_reads == writes - 1
-    assert bench.world.scales["web"] == (4 if scaled else 1)
-    assert [event.reason for event in bench.world.events] == ["SuccessfulRescale" if scaled else "FailedRescale"]
+    assert bench.cluster.writes == [4] * writes
+    assert bench.cluster.fresh_reads == writes - 1
+    assert bench.cluster.scales["web"] == (4 if scaled else 1)
+    assert [event.reason for event in bench.cluster.events] == ["SuccessfulRescale" if scaled else "FailedRescale"]
 
 
 def test_a_count_that_somebody_else_changed_is_not_overruled_by_a_decision_for_another() -> None:
@@ -62,49 +62,49 @@ def test_a_count_that_somebody_else_changed_is_not_overruled_by_a_decision_for_a
     async def main() -> Bench:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
-        read = bench.world.read_scale
+        read = bench.cluster.read_scale
 
         async def behind(namespace: str, ref: Any) -> Any:
-            bench.world.read_scale = read  # type: ignore[method-assign]  # the watch catches up
+            bench.cluster.read_scale = read  # type: ignore[method-assign]  # the watch catches up
             stale = await read(namespace, ref)
-            bench.world.scales["web"] = 8
+            bench.cluster.scales["web"] = 8
             return stale
 
-        bench.world.read_scale = behind  # type: ignore[method-assign]  # a watch that lags
-        bench.world.refusals = [CONFLICT]
+        bench.cluster.read_scale = behind  # type: ignore[method-assign]  # a watch that lags
+        bench.cluster.refusals = [CONFLICT]
         await bench.advance(0.05)
-        assert bench.world.scales["web"] == 8
-        assert "set the replicas from 1 to 8 meanwhile" in bench.world.events[-1].message
+        assert bench.cluster.scales["web"] == 8
+        assert "set the replicas from 1 to 8 meanwhile" in bench.cluster.events[-1].message
         return bench
 
-    assert run(main).world.writes == [4]
+    assert run(main).cluster.writes == [4]
 
 
 def test_any_other_refusal_is_final_until_the_next_period() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
-        bench.world.refusals = [errors.ApiError(403, "Forbidden", "not allowed")]
+        bench.cluster.refusals = [errors.ApiError(403, "Forbidden", "not allowed")]
         await bench.advance(0.5)
         return bench
 
     bench = run(main)
-    assert bench.world.writes == [4]
-    assert "not allowed" in bench.world.events[-1].message
+    assert bench.cluster.writes == [4]
+    assert "not allowed" in bench.cluster.events[-1].message
 
 
 def test_a_fresh_read_that_fails_ends_the_attempts() -> None:
     async def main() -> Bench:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
-        bench.world.refusals = [CONFLICT]
-        bench.world.read_error = errors.ApiError(0, "", "the connection was lost")
+        bench.cluster.refusals = [CONFLICT]
+        bench.cluster.read_error = errors.ApiError(0, "", "the connection was lost")
         await bench.advance(0.5)
         return bench
 
     bench = run(main)
-    assert bench.world.writes == [4]
-    assert "the connection was lost" in bench.world.events[-1].message
+    assert bench.cluster.writes == [4]
+    assert "the connection was lost" in bench.cluster.events[-1].message
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -122,7 +122,7 @@ def test_nothing_is_scaled_any_more_for_an_hpa_that_is_gone(anew: bool) -> None:
         bench.controller.start()
         await asyncio.sleep(1)
         bench.source.drop("web")
-        bench.world.scales["web"] = 7
+        bench.cluster.scales["web"] = 7
         if anew:
             bench.source.put(hpa("web", uid="2", minReplicas=6))
         await asyncio.sleep(2.5)
@@ -134,8 +134,8 @@ def test_nothing_is_scaled_any_more_for_an_hpa_that_is_gone(anew: bool) -> None:
         return bench
 
     bench = run(main)
-    assert bench.world.writes == []
-    assert bench.world.scales["web"] == 7
+    assert bench.cluster.writes == []
+    assert bench.cluster.scales["web"] == 7
 
 
 def test_a_status_that_could_not_be_written_after_a_rescale_is_made_up_for() -> None:
@@ -144,16 +144,16 @@ def test_a_status_that_could_not_be_written_after_a_rescale_is_made_up_for() -> 
     async def main() -> Bench:
         bench = Bench(hpa("web"))
         bench.metrics.values["web"] = 40
-        bench.world.status_refusals = [CONFLICT, errors.ApiError(0, "Timeout", "did not answer in time")]
+        bench.cluster.status_refusals = [CONFLICT, errors.ApiError(0, "Timeout", "did not answer in time")]
         await bench.advance(46)
         return bench
 
     bench = run(main)
-    assert bench.world.writes == [4]
+    assert bench.cluster.writes == [4]
     held = bench.source.get(Key("default", "web"))
     assert held is not None
     assert held.status.last_scale_time is not None
-    assert bench.store.get(Key("default", "web")).begun is None
+    assert bench.store.get(Key("default", "web")).pending is None
     assert len(bench.store.get(Key("default", "web")).history.scale_ups) == 1
 
 
@@ -165,7 +165,7 @@ def test_a_dry_run_writes_nothing() -> None:
         return bench
 
     bench = run(main)
-    assert (bench.world.writes, bench.world.statuses, bench.world.events) == ([], [], [])
+    assert (bench.cluster.writes, bench.cluster.statuses, bench.cluster.events) == ([], [], [])
     assert bench.store.get(Key("default", "web")).last.sentence.startswith("scale web from 1 to 4")
 
 
@@ -224,8 +224,8 @@ def test_without_an_api_object_the_status_is_remembered() -> None:
         return bench
 
     bench = run(main)
-    assert bench.world.scales["web"] == 4
-    assert bench.world.statuses == []
+    assert bench.cluster.scales["web"] == 4
+    assert bench.cluster.statuses == []
     status = bench.store.get(Key("default", "web")).status
     assert status is not None
     assert status.last_scale_time is not None

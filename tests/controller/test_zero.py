@@ -16,7 +16,7 @@ from hpad.controller import recovery
 from hpad.engine import conditions
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
-from hpad.store.memory import Begun, Memory
+from hpad.store.memory import Memory, PendingRescale
 
 WEB = Key("default", "web")
 PERIOD = 15.0
@@ -42,7 +42,7 @@ def mark(bench: Bench) -> str:
 async def asleep(bench: Bench) -> None:
     """hpad takes the last replica."""
     bench.controller.start()
-    await virtual_time.until(lambda: bench.world.scales["web"] == 0)
+    await virtual_time.until(lambda: bench.cluster.scales["web"] == 0)
     await asyncio.sleep(PERIOD)
     assert mark(bench) == "True"
 
@@ -55,22 +55,22 @@ def works(bench: Bench) -> None:
 def started(bench: Bench) -> None:
     """Somebody sets the three that there is work for: there is nothing left to do for hpad."""
     works(bench)
-    bench.world.scales["web"] = 3
+    bench.cluster.scales["web"] = 3
 
 
 def stopped(bench: Bench) -> None:
-    bench.world.scales["web"] = 0
+    bench.cluster.scales["web"] = 0
 
 
 def started_unsaid(bench: Bench) -> None:
     """The API server takes no status at that time."""
     started(bench)
-    bench.world.status_refusals = [errors.ApiError(500, "", "no")] * 2
+    bench.cluster.status_refusals = [errors.ApiError(500, "", "no")] * 2
 
 
 def by_hand(bench: Bench) -> None:
     """Up and down again between two turns: nothing but the owner of the field tells."""
-    bench.world.set_by_hand.add("web")
+    bench.cluster.set_by_hand.add("web")
 
 
 OFF = Gates(HPAScaleToZero=True, HPAOwnZeroOnly=False)
@@ -102,7 +102,7 @@ def test_only_what_hpad_put_to_sleep_is_woken(deeds: list[Deed], woken: bool, ga
         return bench
 
     bench = virtual_time.run(main())
-    assert bench.world.scales["web"] == (3 if woken or gates is OFF else 0)
+    assert bench.cluster.scales["web"] == (3 if woken or gates is OFF else 0)
     assert mark(bench) == "False"
 
 
@@ -113,7 +113,7 @@ def test_an_hpa_that_is_pointed_at_a_stopped_target_does_not_start_it(gates: Gat
     async def main() -> Bench:
         bench = born(gates=gates)
         await asleep(bench)
-        bench.world.scales["other"] = 0
+        bench.cluster.scales["other"] = 0
         held = bench.source.get(WEB)
         assert held is not None
         moved = hpa("web", minReplicas=0, scaleTargetRef=OTHER)
@@ -123,7 +123,7 @@ def test_an_hpa_that_is_pointed_at_a_stopped_target_does_not_start_it(gates: Gat
         await bench.controller.stop(0)
         return bench
 
-    assert virtual_time.run(main()).world.scales["other"] == count
+    assert virtual_time.run(main()).cluster.scales["other"] == count
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_after_a_restart_without_a_store_the_status_tells(current: int, desired:
     async def main() -> Bench:
         bench = born()
         works(bench)
-        bench.world.scales["web"] = 0
+        bench.cluster.scales["web"] = 0
         held = bench.source.get(WEB)
         assert held is not None
         slept = conditions.with_condition((), conditions.SCALED_TO_ZERO, "True", "ScaledToZero", "", virtual_time.START)
@@ -144,7 +144,7 @@ def test_after_a_restart_without_a_store_the_status_tells(current: int, desired:
         await bench.advance(4 * PERIOD)
         return bench
 
-    assert virtual_time.run(main()).world.scales["web"] == (3 if woken else 0)
+    assert virtual_time.run(main()).cluster.scales["web"] == (3 if woken else 0)
 
 
 @pytest.mark.parametrize("applied", [True, False])
@@ -153,25 +153,25 @@ def test_a_write_of_zero_without_an_answer_is_known_for_hpads_own(applied: bool)
 
     async def main() -> Bench:
         bench = born()
-        write = bench.world.write_scale
+        write = bench.cluster.write_scale
 
         async def silent(namespace: str, ref: Any, scale: Any) -> Any:
-            bench.world.write_scale = write  # type: ignore[method-assign]  # from now on
+            bench.cluster.write_scale = write  # type: ignore[method-assign]  # from now on
             if applied:
                 await write(namespace, ref, scale)
             raise errors.ApiError(0, "Timeout", "did not answer in time")
 
-        bench.world.write_scale = silent  # type: ignore[method-assign]  # once
+        bench.cluster.write_scale = silent  # type: ignore[method-assign]  # once
         bench.controller.start()
         await asyncio.sleep(3 * PERIOD)
-        assert bench.world.scales["web"] == 0
+        assert bench.cluster.scales["web"] == 0
         assert mark(bench) == "True"
         works(bench)
         await asyncio.sleep(2 * PERIOD)
         await bench.controller.stop(0)
         return bench
 
-    assert virtual_time.run(main()).world.scales["web"] == 3
+    assert virtual_time.run(main()).cluster.scales["web"] == 3
 
 
 @pytest.mark.parametrize("back", [timedelta(0), timedelta(minutes=10)], ids=["clock as it was", "clock set back"])
@@ -183,21 +183,21 @@ def test_zero_of_hpads_own_is_known_though_its_status_is_refused(back: timedelta
         bench = Bench(hpa("web", minReplicas=0), tunables=Tunables(gates=GATES), clock=clock)
         works(bench)
         bench.controller.start()
-        await virtual_time.until(lambda: bench.world.scales["web"] == 3)
+        await virtual_time.until(lambda: bench.cluster.scales["web"] == 3)
         await asyncio.sleep(2 * PERIOD)
         clock.off -= back
-        bench.world.status_refusals = [errors.ApiError(500, "", "no")] * 2
+        bench.cluster.status_refusals = [errors.ApiError(500, "", "no")] * 2
         bench.metrics.values["web"] = 0
-        await virtual_time.until(lambda: bench.world.scales["web"] == 0)
+        await virtual_time.until(lambda: bench.cluster.scales["web"] == 0)
         await asyncio.sleep(3 * PERIOD)
-        assert bench.world.status_refusals == []
+        assert bench.cluster.status_refusals == []
         assert mark(bench) == "True"
         works(bench)
         await asyncio.sleep(2 * PERIOD)
         await bench.controller.stop(0)
         return bench
 
-    assert virtual_time.run(main()).world.scales["web"] == 3
+    assert virtual_time.run(main()).cluster.scales["web"] == 3
 
 
 def test_a_write_that_was_refused_is_not() -> None:
@@ -205,16 +205,16 @@ def test_a_write_that_was_refused_is_not() -> None:
 
     async def main() -> Bench:
         bench = born()
-        bench.world.refusals = [errors.ApiError(403, "Forbidden", "no")]
+        bench.cluster.refusals = [errors.ApiError(403, "Forbidden", "no")]
         bench.controller.start()
         await asyncio.sleep(1)
-        bench.world.scales["web"] = 0
+        bench.cluster.scales["web"] = 0
         works(bench)
         await asyncio.sleep(4 * PERIOD)
         await bench.controller.stop(0)
         return bench
 
-    assert virtual_time.run(main()).world.scales["web"] == 0
+    assert virtual_time.run(main()).cluster.scales["web"] == 0
 
 
 MINUTE = timedelta(minutes=1)
@@ -224,23 +224,27 @@ TARGET = "apps/Deployment/web"
 @pytest.mark.parametrize(
     ("memory", "scaled", "expected"),
     [
-        (Memory(at=virtual_time.START, left=3, target=TARGET), -MINUTE, True),
-        (Memory(at=virtual_time.START, left=3, target=TARGET), None, True),
-        (Memory(at=virtual_time.START, left=3, target=TARGET), MINUTE, False),  # another replica of hpad has scaled it
-        (Memory(at=virtual_time.START, left=3, target=TARGET, loaded=True), -2 * MINUTE, True),
+        (Memory(at=virtual_time.START, last_count=3, target=TARGET), -MINUTE, True),
+        (Memory(at=virtual_time.START, last_count=3, target=TARGET), None, True),
         (
-            Memory(at=virtual_time.START, left=3, target=TARGET, loaded=True),
+            Memory(at=virtual_time.START, last_count=3, target=TARGET),
+            MINUTE,
+            False,
+        ),  # another replica of hpad has scaled it
+        (Memory(at=virtual_time.START, last_count=3, target=TARGET, loaded=True), -2 * MINUTE, True),
+        (
+            Memory(at=virtual_time.START, last_count=3, target=TARGET, loaded=True),
             -MINUTE / 2,
             False,
         ),  # by a clock behind ours
-        (Memory(at=virtual_time.START, left=0, target=TARGET), -MINUTE, False),
+        (Memory(at=virtual_time.START, last_count=0, target=TARGET), -MINUTE, False),
         (Memory(at=virtual_time.START, target=TARGET), -MINUTE, False),
-        (Memory(at=virtual_time.START, left=0, target="apps/Deployment/other"), -MINUTE, True),
-        (Memory(left=3), -MINUTE, False),
+        (Memory(at=virtual_time.START, last_count=0, target="apps/Deployment/other"), -MINUTE, True),
+        (Memory(last_count=3), -MINUTE, False),
     ],
 )
 def test_what_memory_says_of_a_target_at_zero(memory: Memory, scaled: timedelta | None, expected: bool) -> None:
     status = HorizontalPodAutoscalerStatus(last_scale_time=None if scaled is None else virtual_time.START + scaled)
     assert recovery.set_by_other(memory, TARGET, status) is expected
-    begun = msgspec.structs.replace(memory, begun=Begun(3, 0, (), (), status))
-    assert recovery.set_by_other(begun, TARGET, status) is (expected and memory.target != TARGET)
+    pending = msgspec.structs.replace(memory, pending=PendingRescale(3, 0, (), (), status))
+    assert recovery.set_by_other(pending, TARGET, status) is (expected and memory.target != TARGET)

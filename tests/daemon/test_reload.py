@@ -85,9 +85,9 @@ async def test_all_that_was_made_of_the_period_is_made_of_the_new_one(cluster: C
         new = msgspec.structs.replace(first, sync_period=timedelta(seconds=10))
         assert await daemon.reload(new) == []
         made = assembly.Assembly(new, ClusterConfig(server=cluster.url), daemon.clock, Telemetry(), None)
-        assert made.handover is not None
-        assert daemon._made.handover is not None
-        assert daemon._made.handover._rest == made.handover._rest == 15 + 2 + 0.6 * 10
+        assert made.handoff is not None
+        assert daemon._made.handoff is not None
+        assert daemon._made.handoff._cooldown == made.handoff._cooldown == 15 + 2 + 0.6 * 10
         assert isinstance(daemon.store, persistent.PersistentStore)
         assert isinstance(made.store, persistent.PersistentStore)
         assert daemon.store._pace == made.store._pace

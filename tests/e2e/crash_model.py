@@ -27,7 +27,7 @@ from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.view import View
 from hpad.recording.format import Step
 from hpad.store import record
-from hpad.store.memory import NOTHING, Begun, Memory, Validity
+from hpad.store.memory import NOTHING, Memory, PendingRescale, Validity
 
 SKEW = timedelta(minutes=1)
 ATTEMPTS = 5
@@ -101,10 +101,10 @@ def play(planned: Planned, step: Step, held: Memory, gap: timedelta, valid: Vali
     known, held = held, _announced(held, valid)
     status = held.status or planned.hpa.status
     view = view_of(planned, step, held.history, status)
-    if held.begun is not None and view.scale is not None and _was_done(held.begun, view.replicas):
-        due, said = held.begun.status.last_scale_time, status.last_scale_time
+    if held.pending is not None and view.scale is not None and _was_done(held.pending, view.replicas):
+        due, said = held.pending.status.last_scale_time, status.last_scale_time
         if said is None or due is None or said < due:
-            status = held.begun.status
+            status = held.pending.status
     view = view_of(planned, step, _unknown(survived(held, view, gap), held, view), status)
     verdict = examine.examine(view)
     decision = decide.decide(view, verdict, step.answer(verdict.queries))
@@ -120,7 +120,7 @@ def play(planned: Planned, step: Step, held: Memory, gap: timedelta, valid: Vali
     if view.scale is not None:
         left = decision.scale_to if moved else view.replicas
         after = msgspec.structs.replace(
-            after, history=settlement.history, at=view.now, left=left, begun=None, loaded=False, validity=valid
+            after, history=settlement.history, at=view.now, last_count=left, pending=None, loaded=False, validity=valid
         )
     elif held.validity is not None and (held.complete or not held.loaded):
         start = held.validity.ticks
@@ -148,13 +148,13 @@ def _begun(view: View, held: Memory, decision: decide.Decision, to: int) -> Memo
         target=TARGET,
         history=msgspec.structs.replace(done.history, scale_ups=past.scale_ups, scale_downs=past.scale_downs),
         at=view.now,
-        left=view.replicas,
-        begun=Begun(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status),
+        last_count=view.replicas,
+        pending=PendingRescale(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status),
         loaded=False,
     )
 
 
-def _was_done(begun: Begun, current: int) -> bool:
+def _was_done(begun: PendingRescale, current: int) -> bool:
     return begun.to not in (begun.current,) and current == begun.to
 
 
@@ -163,9 +163,9 @@ def survived(held: Memory, view: View, gap: timedelta) -> History:
     history, current, now = held.history, view.replicas, view.now
     if view.scale is None:
         return history
-    left = held.left
-    if held.begun is not None:
-        begun = held.begun
+    left = held.last_count
+    if held.pending is not None:
+        begun = held.pending
         if _was_done(begun, current):
             left = begun.to
             history = History(history.recommendations, begun.scale_ups, begun.scale_downs, history.last_samples)

@@ -129,7 +129,7 @@ class World:
         return self.step.answer(queries)
 
     def note(self, done: reconciled.Reconciled) -> None:
-        """As the journal of the reconciler: what it decided with."""
+        """The recorder of the reconciler: what it decided with."""
         self._pulse.note(f"h {self.number} {json.dumps(str(done.view.history))}")
 
     def forget(self, key: Key) -> None:

@@ -41,10 +41,10 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
 from hpad.controller import recovery
-from hpad.controller.overlap import Claims
+from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Options, Reconciler
 from hpad.controller.schedule import Plan, TooEarly
-from hpad.controller.workers import Slot, Slots
+from hpad.controller.workers import Worker, Workers
 from hpad.engine import settle
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
@@ -192,14 +192,14 @@ class Life(NamedTuple):
                 if planned.which not in reconcilers:
                     reconcilers[planned.which] = reconciler(planned, clock, world, store, self.gap)
                 elif self.lazy:
-                    await store.secure(key)
-                slot = Slot(Slots(1, clock, math.inf))
-                await slot.take()
+                    await store.flush_now(key)
+                worker = Worker(Workers(1, clock, math.inf))
+                await worker.take()
                 await store.get_loaded(key)
                 pulse.note(f"t {number}")
                 plan = Plan(next_of(self.plan, number), 0.0)
                 try:
-                    done = await reconcilers[planned.which].reconcile(planned.hpa, slot, plan=plan)
+                    done = await reconcilers[planned.which].reconcile(planned.hpa, worker, plan=plan)
                 except TooEarly:
                     targets.left(planned, None)
                     pulse.note(f"f {number}")
@@ -207,7 +207,7 @@ class Life(NamedTuple):
                 targets.left(planned, world.wrote)
                 pulse.moment()
                 if not self.lazy:
-                    await store.secure(key)
+                    await store.flush_now(key)
                     pulse.moment()
                 pulse.note(f"d {number} {json.dumps(summary(done))}")
                 pulse.rest()
@@ -222,18 +222,18 @@ def next_of(plan: list[Planned], number: int) -> int:
 def reconciler(
     planned: Planned, clock: StepClock, world: World, store: memory_module.Store, gap: timedelta
 ) -> Reconciler:
-    claims = Claims()
+    selectors = SelectorIndex()
     for name, picked in planned.scenario.others.items():
-        claims.claim(Key(planned.hpa.metadata.namespace, name), picked)
+        selectors.claim(Key(planned.hpa.metadata.namespace, name), picked)
     return Reconciler(
         options=Options(tunables=planned.scenario.tunables, patience=5.0, owned=False, gap=gap),
         clock=clock,
-        world=world,
+        cluster=world,
         metrics=world,
         store=store,
-        claims=claims,
+        selectors=selectors,
         telemetry=Telemetry(),
-        journal=world,
+        recorder=world,
     )
 
 

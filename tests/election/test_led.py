@@ -22,8 +22,8 @@ class Switch:
         return self.on
 
 
-def led(owner: Owner, *names: str, **ways: Any) -> Bench:
-    return Bench(*(hpa(name) for name in names), owner=owner, **ways)
+def led(owner: Owner, *names: str, **options: Any) -> Bench:
+    return Bench(*(hpa(name) for name in names), owner=owner, **options)
 
 
 def test_who_stands_by_reconciles_nothing_and_begins_at_once_when_it_leads() -> None:
@@ -34,7 +34,7 @@ def test_who_stands_by_reconciles_nothing_and_begins_at_once_when_it_leads() -> 
         await asyncio.sleep(100.1)
         assert bench.metrics.asked == []
         owner.on = True
-        bench.handover.changed()
+        bench.handoff.changed()
         await asyncio.sleep(0.001)
         assert {name for _, name in bench.metrics.asked} == {"web", "api"}
         await asyncio.sleep(150)
@@ -57,13 +57,13 @@ def test_losing_the_lead_cuts_short_what_is_under_way() -> None:
         bench.controller.start()
         await asyncio.sleep(2)
         owner.on = False
-        bench.handover.changed()
+        bench.handoff.changed()
         await asyncio.sleep(30)
-        assert (bench.world.writes, bench.world.statuses, bench.world.events) == ([], [], [])
+        assert (bench.cluster.writes, bench.cluster.statuses, bench.cluster.events) == ([], [], [])
         owner.on = True
-        bench.handover.changed()
+        bench.handoff.changed()
         await asyncio.sleep(6)
-        assert bench.world.writes == [5]
+        assert bench.cluster.writes == [5]
         await bench.controller.stop(5)
 
     virtual_time.run(main())
@@ -76,9 +76,9 @@ def test_a_turn_cut_short_before_its_first_step_comes_again() -> None:
         bench.controller.start()
         for _ in range(4):
             owner.on = False
-            bench.handover.changed()
+            bench.handoff.changed()
             owner.on = True
-            bench.handover.changed()
+            bench.handoff.changed()
             await asyncio.sleep(0)
         await asyncio.sleep(31)
         assert len(bench.metrics.times("web")) >= 2
@@ -95,7 +95,7 @@ def test_series_of_hpas_that_another_leads_vanish() -> None:
         await asyncio.sleep(1)
         assert b'hpa_name="web"' in await bench.telemetry.exposition()
         owner.on = False
-        bench.handover.changed()
+        bench.handoff.changed()
         assert b'hpa_name="web"' not in await bench.telemetry.exposition()
         await bench.controller.stop(5)
 
@@ -110,7 +110,7 @@ def test_a_leader_resumed_after_a_stop_writes_nothing_on_its_old_mandate(stopped
         server = Server()
         candidate = Candidate("a", server)
         bench = led(candidate.leader, "web")
-        candidate.leader.subscribe(bench.handover.changed)
+        candidate.leader.subscribe(bench.handoff.changed)
 
         async def frozen() -> int:
             asyncio.get_running_loop().jump(stopped)  # type: ignore[attr-defined]  # a loop of ours
@@ -124,7 +124,7 @@ def test_a_leader_resumed_after_a_stop_writes_nothing_on_its_old_mandate(stopped
         await asyncio.sleep(stopped + 0.5)
         assert bench.metrics.asked != []
         if stopped > 10:
-            assert (bench.world.writes, bench.world.statuses, bench.world.events) == ([], [], [])
+            assert (bench.cluster.writes, bench.cluster.statuses, bench.cluster.events) == ([], [], [])
         await asyncio.sleep(3)
         assert not candidate.leads
         await bench.controller.stop(5)
@@ -138,18 +138,18 @@ def test_a_conflict_does_not_carry_a_write_beyond_the_mandate() -> None:
         owner = Switch(True)
         bench = led(owner, "web")
         bench.metrics.values["web"] = 50
-        bench.world.refusals = [errors.ApiError(409, "Conflict", "the object has been modified")] * 3
-        fresh = bench.world.fresh_scale
+        bench.cluster.refusals = [errors.ApiError(409, "Conflict", "the object has been modified")] * 3
+        fresh = bench.cluster.fresh_scale
 
         async def lost_meanwhile(*given: Any) -> Any:
             owner.on = False
             return await fresh(*given)
 
-        bench.world.fresh_scale = lost_meanwhile  # type: ignore[method-assign]  # something happens meanwhile
+        bench.cluster.fresh_scale = lost_meanwhile  # type: ignore[method-assign]  # something happens meanwhile
         bench.controller.start()
         await asyncio.sleep(1)
-        assert bench.world.writes == [5]
-        assert (bench.world.statuses, bench.world.events) == ([], [])
+        assert bench.cluster.writes == [5]
+        assert (bench.cluster.statuses, bench.cluster.events) == ([], [])
         await bench.controller.stop(5)
 
     virtual_time.run(main())

@@ -37,7 +37,7 @@ class HandClock(SystemClock):
         await self.over.wait()
 
 
-@pytest.mark.parametrize("raised", [ownership.NotOurs, ownership.Edited])
+@pytest.mark.parametrize("raised", [ownership.NotOwned, ownership.Edited])
 async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_to_be_any_more(raised: type) -> None:
     """Nor would it be after a stop of the process, which looks the same: time passes before the first byte."""
     owner, clock, web, edited = Switch(), HandClock(), hpa("web"), hpa("web", maxReplicas=3)
@@ -56,7 +56,7 @@ async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_to
 
         writing = asyncio.create_task(write())
         await asyncio.sleep(0.1)
-        if raised is ownership.NotOurs:
+        if raised is ownership.NotOwned:
             owner.on = False
         else:
             current[0] = edited

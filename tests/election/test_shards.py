@@ -227,7 +227,7 @@ def test_nothing_is_handed_over_before_those_who_had_it_are_done_with_it() -> No
             assert all(first.shards.may_save(key) for key in KEYS)
             await done.wait()
 
-        first.shards.before_handing_over(wait)
+        first.shards.before_handing_off(wait)
         second.start()
         await until(lambda: len(first.owned) < len(KEYS))
         await asyncio.sleep(3)

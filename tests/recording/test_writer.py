@@ -86,11 +86,11 @@ def record(folder: Path, done: Sequence[reconciled.Reconciled]) -> list[dict[str
     """The scenarios on disk after these reconciles."""
 
     async def main() -> None:
-        journal = writer.Journal(folder, virtual_time.VirtualClock())
-        await journal.start()
+        recorder = writer.RecordingWriter(folder, virtual_time.VirtualClock())
+        await recorder.start()
         for each in done:
-            journal.note(each)
-        await journal.stop()
+            recorder.note(each)
+        await recorder.stop()
 
     virtual_time.run(main())
     (file,) = folder.iterdir()
@@ -155,15 +155,15 @@ def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path)
     done = life(LIFE)
 
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
-        await journal.start()
+        recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
+        await recorder.start()
         file = tmp_path / "shop.web.20260101T000000Z.jsonl"
         for turn, each in enumerate(done):
-            journal.note(each)
+            recorder.note(each)
             await asyncio.sleep(1)  # which is not over before the thread that writes has ended
             if turn == 1:
                 file.unlink()
-        await journal.stop()
+        await recorder.stop()
 
     virtual_time.run(main())
     (file,) = tmp_path.iterdir()
@@ -185,14 +185,14 @@ def test_an_hpa_that_was_gone_and_comes_back_begins_a_scenario_of_its_own(tmp_pa
     done = life(LIFE)
 
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
-        await journal.start()
+        recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
+        await recorder.start()
         for each in done[:3]:
-            journal.note(each)
-        journal.forget(done[0].view.hpa.metadata.key)
+            recorder.note(each)
+        recorder.forget(done[0].view.hpa.metadata.key)
         for each in done[3:]:
-            journal.note(each)
-        await journal.stop()
+            recorder.note(each)
+        await recorder.stop()
 
     virtual_time.run(main())
     (file,) = tmp_path.iterdir()
@@ -211,7 +211,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     async def main() -> None:
-        await writer.Journal(tmp_path / "file", virtual_time.VirtualClock()).start()
+        await writer.RecordingWriter(tmp_path / "file", virtual_time.VirtualClock()).start()
 
     with pytest.raises(RecordingError, match=r"cannot record to .*file"):
         virtual_time.run(main())
@@ -219,11 +219,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def journalled(folder: Path, done: Sequence[reconciled.Reconciled], limit: int) -> None:
     async def main() -> None:
-        journal = writer.Journal(folder, virtual_time.VirtualClock(), limit)
-        await journal.start()
+        recorder = writer.RecordingWriter(folder, virtual_time.VirtualClock(), limit)
+        await recorder.start()
         for each in done:
-            journal.note(each)
-        await journal.stop()
+            recorder.note(each)
+        await recorder.stop()
 
     virtual_time.run(main())
 
@@ -295,9 +295,9 @@ def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeyp
 
 def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
-        await journal.start()
-        write = journal._append
+        recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
+        await recorder.start()
+        write = recorder._append
         full = True
 
         def append(done: reconciled.Reconciled) -> None:
@@ -305,14 +305,14 @@ def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatc
                 raise OSError(28, "No space left on device")
             write(done)
 
-        monkeypatch.setattr(journal, "_append", append)
+        monkeypatch.setattr(recorder, "_append", append)
         for each in life([queue(80)] * 30):
-            journal.note(each)
-        while len(journal):  # noqa: ASYNC110  # the state of the world
+            recorder.note(each)
+        while len(recorder):  # noqa: ASYNC110  # the state of the world
             await asyncio.sleep(1)
         full = False
-        journal.note(life([queue(80)])[0])
-        await journal.stop()
+        recorder.note(life([queue(80)])[0])
+        await recorder.stop()
 
     with structlog.testing.capture_logs() as logged:
         virtual_time.run(main())
@@ -323,11 +323,11 @@ def test_a_disk_that_is_too_slow_is_said_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(writer, "_QUEUED", 5)
 
     async def main() -> None:
-        journal = writer.Journal(tmp_path, virtual_time.VirtualClock())
-        await journal.start()
+        recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
+        await recorder.start()
         for each in life([queue(80)] * 30):
-            journal.note(each)
-        await journal.stop()
+            recorder.note(each)
+        await recorder.stop()
 
     with structlog.testing.capture_logs() as logged:
         virtual_time.run(main())

@@ -28,7 +28,7 @@ def memory(uid: str = "1", recommendations: int = 20) -> Memory:
             (LastSample("External load", None, times[3], 4),),
         ),
         at=times[-1],
-        left=4,
+        last_count=4,
         target="apps/Deployment/web",
         last=Last(times[-1], "stays at 4"),
     )

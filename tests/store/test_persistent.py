@@ -101,7 +101,7 @@ def test_a_rescale_is_saved_at_once_and_alone_the_rest_once_a_period() -> None:
         for key in (WEB, API):
             bench.store.put(key, Memory(uid="1"))
         await asyncio.sleep(3)
-        await bench.store.secure(WEB)
+        await bench.store.flush_now(WEB)
         assert WEB in backend.records
         assert API not in backend.records
         await asyncio.sleep(20)
@@ -118,7 +118,7 @@ def test_a_save_that_fails_holds_nothing_up_and_is_tried_again() -> None:
         bench = Bench(backend)
         backend.trouble = "the disk is full"
         bench.store.put(WEB, Memory(uid="1"))
-        await bench.store.secure(WEB)
+        await bench.store.flush_now(WEB)
         assert asyncio.get_running_loop().time() < 3
         assert bench.store.trouble == "the disk is full"
         assert bench.store.get(WEB).uid == "1"
@@ -172,7 +172,7 @@ def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
         bench = Bench(backend)
         await bench.store.get_loaded(WEB)
         known = Memory(
-            uid="1", history=LATELY, at=virtual_time.START, left=3, last=Last(virtual_time.START, "stays at 3")
+            uid="1", history=LATELY, at=virtual_time.START, last_count=3, last=Last(virtual_time.START, "stays at 3")
         )
         bench.store.put(WEB, known)
         bench.gone = {WEB}
@@ -222,13 +222,13 @@ def test_what_another_wrote_meanwhile_is_taken_over() -> None:
         backend = Backend()
         bench = Bench(backend)
         await bench.store.get_loaded(WEB)
-        bench.store.put(WEB, Memory(uid="1", at=virtual_time.START, left=3))
-        later = Memory(uid="1", at=virtual_time.START + timedelta(seconds=30), left=7)
+        bench.store.put(WEB, Memory(uid="1", at=virtual_time.START, last_count=3))
+        later = Memory(uid="1", at=virtual_time.START + timedelta(seconds=30), last_count=7)
         backend.records[WEB] = record.encode(WEB, later)
         bench.store.refresh()
-        assert (await bench.store.get_loaded(WEB)).left == 7
+        assert (await bench.store.get_loaded(WEB)).last_count == 7
         await bench.stop()
-        assert record.decode(WEB, backend.records[WEB]).left == 7
+        assert record.decode(WEB, backend.records[WEB]).last_count == 7
 
     virtual_time.run(main())
 
@@ -351,7 +351,7 @@ def test_what_was_taken_away_is_saved_anew() -> None:
         backend.records.clear()
         backend.lost = True
         bench.store.put(WEB, Memory(uid="1"))
-        await bench.store.secure(WEB)
+        await bench.store.flush_now(WEB)
         assert set(backend.records) == {WEB}
         await asyncio.sleep(PACE.rest)
         assert set(backend.records) == {WEB, API}
@@ -377,7 +377,7 @@ def test_who_becomes_urgent_while_many_are_saved_goes_next() -> None:
         assert 0 < len(backend.records) < 100, "all are being saved"
         began = asyncio.get_running_loop().time()
         bench.store.put(API, Memory(uid="1"))
-        await bench.store.secure(API)
+        await bench.store.flush_now(API)
         assert API in backend.records
         assert asyncio.get_running_loop().time() - began < 2
         assert len(backend.records) < 100

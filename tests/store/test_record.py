@@ -10,7 +10,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerCondition, HorizontalPodAutoscal
 from hpad.api.metadata import Key
 from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
 from hpad.store import record
-from hpad.store.memory import Begun, Memory, Validity
+from hpad.store.memory import Memory, PendingRescale, Validity
 
 KEY = Key("shop", "web")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,8 +45,8 @@ memories = st.builds(
     history=histories,
     status=st.none() | statuses,
     at=st.none() | moments,
-    left=st.none() | counts,
-    begun=st.none() | st.builds(Begun, counts, counts, rescales, rescales, statuses),
+    last_count=st.none() | counts,
+    pending=st.none() | st.builds(PendingRescale, counts, counts, rescales, rescales, statuses),
     loaded=st.just(True),
     target=st.text(max_size=20),
     validity=st.none() | st.builds(Validity, st.text(max_size=20), seconds, seconds, seconds, st.booleans()),

@@ -24,8 +24,8 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Asker, ExternalSample, Query, Sample
 from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
-from hpad.controller.handoff import Handover
-from hpad.controller.overlap import Claims
+from hpad.controller.handoff import Handoff
+from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Options, Reconciler
 from hpad.election.owner import EVERYTHING, Owner
 from hpad.engine.conditions import Event
@@ -80,7 +80,7 @@ class Source:
             callback(key, old, None)
 
 
-class World:
+class FakeCluster:
     """Scales by name; pods labelled app=name; writes are kept, and answer what `refusals` say, in order.
 
     Targets that are `unwatched` cost a request each time they are looked at.
@@ -201,7 +201,7 @@ class Bench:
         period: float = 15.0,
         workers: int = 8,
         owner: Owner = EVERYTHING,
-        rest: float = 0.0,
+        cooldown: float = 0.0,
         lease: float = 0.0,
         telemetry: Telemetry | None = None,
         clock: virtual_time.VirtualClock | None = None,
@@ -210,30 +210,30 @@ class Bench:
     ) -> None:
         self.clock = clock or virtual_time.VirtualClock()
         self.source = Source(*found)
-        self.world = World(self.source)
+        self.cluster = FakeCluster(self.source)
         self.metrics = Metrics(self.clock)
         self.store = store or InMemory()
-        self.claims = Claims()
+        self.selectors = SelectorIndex()
         self.telemetry = telemetry or Telemetry()
         told = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **options}
         self.reconciler = Reconciler(
             options=Options(**told),
             clock=self.clock,
-            world=self.world,
+            cluster=self.cluster,
             metrics=self.metrics,
             store=self.store,
-            claims=self.claims,
+            selectors=self.selectors,
             telemetry=self.telemetry,
             owner=owner,
         )
         self.controller = Controller(
             self.source, self.reconciler, self.telemetry, self.clock, period=period, workers=workers, owner=owner
         )
-        self.handover = Handover(
-            self.source, self.controller, self.store, self.telemetry, self.clock, rest=rest, lease=lease
+        self.handoff = Handoff(
+            self.source, self.controller, self.store, self.telemetry, self.clock, cooldown=cooldown, lease=lease
         )
         for each in found:
-            self.world.scales[each.metadata.name] = 1
+            self.cluster.scales[each.metadata.name] = 1
             self.metrics.values[each.metadata.name] = 10
 
     async def advance(self, seconds: float) -> None:
