@@ -214,7 +214,7 @@ async def built(told: Settings, clock: Clock) -> list[Finding]:
     found = []
     make = plugins.Contexts(clock)
     for source in told.sources:
-        wrong = [str(flaw) for flaw in await asyncio.to_thread(plugins.wrong, source)]
+        wrong = [str(flaw) for flaw in await asyncio.to_thread(plugins.check_settings, source)]
         try:
             if not wrong:
                 async with question.opened(source, make):

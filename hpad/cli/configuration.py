@@ -24,7 +24,7 @@ def errors(document: Document) -> Iterator[tuple[int, FieldError]]:
         for problem, place in zip(error.problems, error.places, strict=True):
             yield _placed(document, place, problem.removeprefix(f"{path}: "))
     for name, source in _sources(document.value):
-        for flaw in plugins.wrong(source):
+        for flaw in plugins.check_settings(source):
             yield _placed(document, ("sources", name, *flaw.path), f"sources: {name}: {flaw}")
 
 

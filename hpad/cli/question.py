@@ -35,7 +35,7 @@ from hpad.clock import Clock
 from hpad.kube import client, cluster
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
-from hpad.sources import call, manager, plugins, raised, routes
+from hpad.sources import call, manager, plugins, redact, routes
 from hpad.sources.redact import Redactor
 
 
@@ -211,7 +211,7 @@ async def opened(source: settings.SourceSettings, make: plugins.Contexts) -> Asy
     Raises AdapterError where it cannot be built or closed. An AdapterError of the block is raised without the
     source's secrets.
     """
-    redact = Redactor(source.settings)
+    redactor = Redactor(source.settings)
     try:
         adapter = await plugins.load(source.adapter)
         context = make(source.name, source.adapter)
@@ -222,15 +222,15 @@ async def opened(source: settings.SourceSettings, make: plugins.Contexts) -> Asy
         finally:
             await context.http.close()
     except AdapterError as error:
-        raise AdapterError(redact(error.message), error.blame) from None
+        raise AdapterError(redactor(error.message), error.blame) from None
 
 
 async def _close(source: settings.SourceSettings, adapter: Adapter, log: Log) -> None:
     try:
         await adapter.aclose()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
-        log.error("the adapter failed to close", source=source.name, **raised.fields(error))
-        raised.trace(log, source.name, error)
+        log.error("the adapter failed to close", source=source.name, **redact.exception_fields(error))
+        redact.log_traceback(log, source.name, error)
         said = f'source "{source.name}" could not be closed: its adapter raised an exception, a bug of its adapter'
         raise AdapterError(said, "bug") from None
 
@@ -259,13 +259,13 @@ async def history(
     look: Any = getattr(adapter, "history", None)
     if look is None:
         return None
-    redact, log = Redactor(source.settings), structlog.get_logger("hpad.source")
+    redactor, log = Redactor(source.settings), structlog.get_logger("hpad.source")
     try:
         found = list(await look(query, times))
     except AdapterError:
         raise
     except Exception as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
-        log.error("the adapter raised an exception", source=source.name, **raised.fields(error))
+        log.error("the adapter raised an exception", source=source.name, **redact.exception_fields(error))
         what = "its adapter raised an exception, a bug of the adapter"
         raise AdapterError(f'source "{source.name}" has no history of "{query.name}": {what}', "bug") from None
-    return [call.readable(source.name, answer, redact) for answer in found]
+    return [call.readable(source.name, answer, redactor) for answer in found]

@@ -1,27 +1,34 @@
-"""One call to an adapter, whatever it does: timeouts, retries, and what is made of exceptions and of nonsense.
+"""The calls to one adapter: timeouts, retries, and answers instead of exceptions and nonsense.
 
-How long somebody else's coroutine holds the event loop at a stretch.
-
-Between two of its pauses nobody else is served. What it does in tasks or threads of its own is not seen here.
+An adapter runs in hpad's event loop, so nothing else runs between two of its awaits. The longest such step is measured,
+and an adapter that blocks the loop is reported. Steps of its own tasks and threads are not measured.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
 from hpad.clock import Clock
-from hpad.sources import answers, raised
+from hpad.sources import answers, redact
 from hpad.sources.limits import Limits
 from hpad.sources.redact import Redactor
 from hpad.telemetry.episode import Episode
 
+BLOCKING_SECONDS = 1.0
+"""An adapter that runs this long without an await blocks the event loop."""
+MOST_ABANDONED = 32
+"""With this many attempts that ignore their cancellation, no more are begun: each keeps its memory."""
+_CLOSE_SECONDS = 2.0
+_BACKOFF_SECONDS = 0.2
+_JITTER = random.Random()
+
 T = TypeVar("T")
 
 
-class Stepped(Generic[T]):
-    """Awaits a coroutine; `longest` is then the time of its longest step, by the clock `now` in seconds."""
+class StepTimer(Generic[T]):
+    """Awaits a coroutine and measures its longest step, `longest`, by the clock `now` in seconds."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], now: Callable[[], float]) -> None:
         self._coroutine = coroutine
@@ -42,30 +49,22 @@ class Stepped(Generic[T]):
             thrown = None
             try:
                 yield awaited
-            except BaseException as error:  # noqa: BLE001  # a cancellation, most likely: it is the coroutine's to see
+            except BaseException as error:  # noqa: BLE001  # such as a cancellation: the coroutine handles it
                 thrown = error
 
 
-HOLDS_UP_SECONDS = 1.0
-"""How long an adapter may keep everybody from being served."""
-MOST_ABANDONED = 32
-"""Attempts that were given up and do not end, from which on no more are begun: each holds on to what it asked for."""
-_BACKOFF_SECONDS = 0.2
-_JITTER = random.Random()
+class LoopBlocked(AdapterError):
+    """The adapter blocked the event loop."""
 
 
-class HeldUp(AdapterError):
-    """The adapter kept the event loop to itself: a harm to all, and the answer to none."""
-
-
-class Late(AdapterError):
-    """Nothing came in time, for whatever was asked in the call."""
+class TimedOut(AdapterError):
+    """The call did not return in time."""
 
 
 class Caller:
-    """Calls one adapter instance and gives one believable answer per query, never an exception (but a cancellation).
+    """Calls one adapter instance; returns one valid answer per query and raises nothing but CancelledError.
 
-    `name` is the source's. `redact` is applied to whatever an error says.
+    `name` is the source's. `redact` is applied to the text of every error.
     """
 
     def __init__(
@@ -73,28 +72,45 @@ class Caller:
     ) -> None:
         self._name = name
         self._adapter = adapter
+        self._grouping: Callable[[Query], Hashable] | None = getattr(adapter, "group", None)
+        self._personal: Callable[[Query], bool] | None = getattr(adapter, "personal", None)
         self._clock = clock
         self._log = log
         self._limits = limits
         self._redact = redact
         self._abandoned: set[asyncio.Task[list[Answer]]] = set()
-        begins, ends = "the adapter raised an exception", "the adapter raises no exception any more"
+        begins, ends = "the adapter raised an exception", "the adapter no longer raises exceptions"
         self._raising = Episode(log, clock, begins, ends, level="error")
-        held, freed = "the adapter held up all of hpad", "the adapter holds up hpad no more"
-        self._holding = Episode(log, clock, held, freed, level="error")
+        begins, ends = "the adapter blocked the event loop", "the adapter no longer blocks the event loop"
+        self._blocking = Episode(log, clock, begins, ends, level="error")
         self.retries = 0
 
-    @property
-    def abandoned(self) -> frozenset[asyncio.Task[list[Answer]]]:
-        """Attempts that were given up and have not ended yet."""
-        return frozenset(self._abandoned)
+    def group(self, query: Query) -> Hashable | None:
+        """Returns what shares a call with the query, as the adapter says; None if nothing does."""
+        if self._grouping is None:
+            return None
+        try:
+            found: Hashable = self._grouping(query)
+            hash(found)
+        except Exception:  # noqa: BLE001 - foreign code: then nothing shares its call
+            return None
+        return found
+
+    def is_personal(self, query: Query) -> bool:
+        """Whether the answer depends on the asking HPA, as the adapter says; True if it fails to say."""
+        if self._personal is None:
+            return False
+        try:
+            return bool(self._personal(query))
+        except Exception:  # noqa: BLE001 - foreign code: no HPA may get an answer meant for another one
+            return True
 
     async def call(self, queries: Sequence[Query], *, retries: int) -> list[Answer]:
-        """Ask; ask again, soon, what failed through no fault of the HPA. Ends within the limits' budget."""
+        """Asks, and asks again for answers that may succeed next time. Ends within the limits' budget."""
         end = self._clock.monotonic() + self._limits.budget
-        given = await self._attempt(queries, self._limits.timeout)
+        found = await self._attempt(queries, self._limits.timeout)
         for turn in range(retries):
-            again = [index for index, answer in enumerate(given) if _passing(answer)]
+            again = [index for index, answer in enumerate(found) if _is_transient(answer)]
             pause = _BACKOFF_SECONDS * 2**turn * (0.5 + _JITTER.random())
             left = end - self._clock.monotonic() - pause
             if not again or left <= pause:
@@ -103,11 +119,21 @@ class Caller:
             self.retries += 1
             answers_again = await self._attempt([queries[index] for index in again], min(left, self._limits.timeout))
             for index, answer in zip(again, answers_again, strict=True):
-                given[index] = answer
-        return given
+                found[index] = answer
+        return found
+
+    async def aclose(self) -> None:
+        """Ends abandoned attempts and closes the adapter, in at most two seconds."""
+        for task in self._abandoned:
+            task.cancel()
+        closing = asyncio.create_task(self._close_adapter())
+        await asyncio.wait({*self._abandoned, closing}, timeout=_CLOSE_SECONDS)
+        if not closing.done():
+            closing.cancel()
+            self._log.warning("the adapter did not close in time", source=self._name)
 
     async def _attempt(self, queries: Sequence[Query], timeout: float) -> list[Answer]:
-        """One attempt. An adapter that does not even heed its cancellation is left behind, so that it delays nobody."""
+        """Makes one attempt. One that ignores its cancellation is abandoned, so that it delays nothing."""
         if len(self._abandoned) >= MOST_ABANDONED:
             what = (
                 f"has {len(self._abandoned)} calls that do not end even when they are cancelled, a bug of its adapter"
@@ -120,41 +146,40 @@ class Caller:
             if not task.done():
                 self._abandon(task)
         if not task.done():
-            late = Late(f'source "{self._name}" did not answer within {self._limits.timeout:g}s', lasting=True)
+            late = TimedOut(f'source "{self._name}" did not answer within {self._limits.timeout:g}s', lasting=True)
             return [late] * len(queries)
         if task.cancelled():
-            return [AdapterError(f'source "{self._name}" cancelled its own call, a bug of its adapter', "bug")] * len(
-                queries
-            )
+            cancelled = AdapterError(f'source "{self._name}" cancelled its own call, a bug of its adapter', "bug")
+            return [cancelled] * len(queries)
         return [readable(self._name, answer, self._redact) for answer in task.result()]
 
     async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
-        stepped = Stepped(self._ask(queries), self._clock.monotonic)
+        timer = StepTimer(self._ask(queries), self._clock.monotonic)
         try:
-            given = await stepped
+            returned = await timer
             self._raising.ended()
-            checked = answers.checked(self._name, queries, given, self._clock.now())
+            checked = answers.checked(self._name, queries, returned, self._clock.now())
         except AdapterError as error:
             checked = [error] * len(queries)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: whatever it raises ends here
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
             checked = self._raised(error, queries)
-        if stepped.longest >= HOLDS_UP_SECONDS:
-            return [self._held_up(stepped.longest)] * len(queries)
-        self._holding.ended()
+        if timer.longest >= BLOCKING_SECONDS:
+            return [self._blocked(timer.longest)] * len(queries)
+        self._blocking.ended()
         return checked
 
     async def _ask(self, queries: Sequence[Query]) -> list[Answer]:
         return await self._adapter.answer(queries)
 
-    def _held_up(self, seconds: float) -> AdapterError:
-        what = f'source "{self._name}" held up all of hpad for {seconds:.1f}s, a bug of its adapter'
-        self._holding.occurred(source=self._name, seconds=round(seconds, 1))
-        return HeldUp(what, "bug", lasting=True)
+    def _blocked(self, seconds: float) -> AdapterError:
+        self._blocking.occurred(source=self._name, seconds=round(seconds, 1))
+        what = f'source "{self._name}" blocked the event loop for {seconds:.1f}s, a bug of its adapter'
+        return LoopBlocked(what, "bug", lasting=True)
 
     def _raised(self, error: BaseException, queries: Sequence[Query]) -> list[Answer]:
-        """What users are told; the log says where the bug is."""
-        self._raising.occurred(source=self._name, **raised.fields(error))
-        raised.trace(self._log, self._name, error)
+        """Logs where the adapter raised an exception; returns the answers for users, without it."""
+        self._raising.occurred(source=self._name, **redact.exception_fields(error))
+        redact.log_traceback(self._log, self._name, error)
         return [answers.raised(self._name, query) for query in queries]
 
     def _abandon(self, task: asyncio.Task[list[Answer]]) -> None:
@@ -162,14 +187,19 @@ class Caller:
         self._abandoned.add(task)
         task.add_done_callback(self._abandoned.discard)
 
+    async def _close_adapter(self) -> None:
+        try:
+            await self._adapter.aclose()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
+            self._log.warning("the adapter failed to close", source=self._name, exception=type(error).__name__)
 
-def readable(source: str, answer: Answer, redact: Redactor) -> Answer:
-    """An error without secrets, and without where it comes from: it is kept, and frames would keep all that the
-    adapter held at that moment, answers as long as they were."""
+
+def readable(source: str, answer: Answer, redactor: Redactor) -> Answer:
+    """Returns the answer; an error without secrets and without traceback, whose frames would keep whole responses."""
     if not isinstance(answer, AdapterError):
         return answer
     error = answers.error(source, answer)
-    text = redact(error.message)
+    text = redactor(error.message)
     bare = error
     if text != error.message:
         bare = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
@@ -177,6 +207,6 @@ def readable(source: str, answer: Answer, redact: Redactor) -> Answer:
     return bare
 
 
-def _passing(answer: Answer) -> bool:
-    """Whether the next attempt may well succeed."""
+def _is_transient(answer: Answer) -> bool:
+    """Whether the next attempt may succeed."""
     return isinstance(answer, AdapterError) and answer.blame in ("source", "cluster") and not answer.lasting

@@ -1,23 +1,18 @@
-"""How a source is asked: how long, how often, how many at a time. Right without configuration; all in seconds.
+"""What protects a metric source from its callers, and the queries of a source from each other.
 
-When the next call may be made: not more than so many a second, and not all at once where calls last.
-
-Whether a source is worth asking: one that keeps failing as a whole is left alone but for a call now and then.
-
-closed -> open after `failures` failed calls in a row that span a whole `rest`, so that every HPA had its turn and a
-few metrics that fail cannot pass for the whole; open -> trial once `rest` is over; trial -> closed or open by how the
-one call ends that is made then. Time is an argument, in seconds of a monotonic clock.
-
-Rests count from one call's begin to the next one's, and end a little early: an HPA that is alone with its source has
-its turn a period later, a moment more or less, and a period is the default rest. It must not miss that one as well.
+`Limits` holds the settings: timeouts, concurrency, rate, retries, cache and circuit breaker. `RateLimit`, `SlowQueries`
+and `Breaker` decide which call may be made next. None of them reads a clock: times are arguments, in seconds of a
+monotonic clock.
 """
 
-from typing import Final
+import random
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad import settings
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, Query
 from hpad.sources.report import OK as CLOSED
 from hpad.sources.report import OPEN, TRIAL
 
@@ -28,22 +23,23 @@ RETRIES = 1
 FAILURES = 5
 PERIOD = 15.0
 PATIENCE = 0.6
-"""The part of a period that a reconcile waits for its metrics."""
-_WITHIN = 0.9
-"""The part of that patience in which a call ends, whatever happens: its answer has to reach who waits for it."""
+"""Part of a period that a reconcile waits for its metrics."""
+_BUDGET = 0.9
+"""Part of that wait in which a call ends in any case, so that its answer still arrives in time."""
 _FRESH = 1 / 3
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """`budget` is the time of a call with its retries, `timeout` that of one attempt, `rate` calls a second.
+    """Limits of one source; durations are in seconds. The defaults are right without configuration.
 
-    An answer is given again while it is not older than `fresh` (0: never); a sample whose own timestamp is older than
-    `max_age` is an error (None: any age will do). After `failures` calls that failed in a row, none in between having
-    succeeded for a whole `rest`, the source is left alone but for one call a `rest`. `period` is that of HPAs.
+    `timeout` bounds one attempt, `budget` a call with its retries; `rate` is in calls per second. A cached answer is
+    used until it is `fresh` seconds old (0: never). A sample whose own timestamp is older than `max_age` is an error
+    (None: any age is accepted). The circuit breaker opens after `failures` failed calls in a row that span `rest`, and
+    then lets one call through per `rest`. `period` is the time between two reconciles of an HPA.
     """
 
     timeout: float = TIMEOUT
-    budget: float = PERIOD * PATIENCE * _WITHIN
+    budget: float = PERIOD * PATIENCE * _BUDGET
     concurrency: int = CONCURRENCY
     rate: float = RATE
     retries: int = RETRIES
@@ -55,82 +51,134 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(source: settings.SourceSettings, period: float) -> Limits:
-    """The limits of a source whose HPAs are reconciled once a `period`; a call never outlasts their patience."""
-    told, budget = source.limits, period * PATIENCE * _WITHIN
+    """Returns the limits of a source for HPAs with this sync period: calls end before their reconciles give up."""
+    given, budget = source.limits, period * PATIENCE * _BUDGET
     timeout = TIMEOUT if source.timeout is None else source.timeout.total_seconds()
     return Limits(
         timeout=min(timeout, budget),
         budget=budget,
-        concurrency=told.concurrency,
-        rate=told.rate,
-        retries=told.retries,
-        fresh=period * _FRESH if told.fresh is None else told.fresh.total_seconds(),
-        max_age=None if told.max_age is None else told.max_age.total_seconds(),
-        failures=told.failures,
-        rest=period if told.rest is None else told.rest.total_seconds(),
+        concurrency=given.concurrency,
+        rate=given.rate,
+        retries=given.retries,
+        fresh=period * _FRESH if given.fresh is None else given.fresh.total_seconds(),
+        max_age=None if given.max_age is None else given.max_age.total_seconds(),
+        failures=given.failures,
+        rest=period if given.rest is None else given.rest.total_seconds(),
         period=period,
     )
 
 
-_WEIGHT = 0.5
+_ROUNDING: Final = 1e-9
+"""A token may lack this much: a timer cannot wait for a rounding error."""
 
 
-class Pace:
-    """A bucket of tokens, one a call, that fills at the `rate`: calls a second, and as many at once after a pause of a
-    second. Times are a monotonic clock's."""
+class RateLimit:
+    """A token bucket: `rate` calls per second, with bursts of up to one second's worth of calls."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
-        self._most = max(1.0, rate)
-        self._held = self._most
+        self._capacity = max(1.0, rate)
+        self._tokens = self._capacity
         self._at = 0.0
 
     def take(self, now: float) -> float:
-        """0 if a call may be made now (and is counted), else the seconds until one may be."""
-        self._held = min(self._most, self._held + max(0.0, now - self._at) * self._rate)
+        """Takes a token and returns 0, or returns the seconds until there is one."""
+        self._tokens = min(self._capacity, self._tokens + max(0.0, now - self._at) * self._rate)
         self._at = now
-        if self._held >= 1.0:
-            self._held -= 1.0
+        if self._tokens >= 1.0 - _ROUNDING:
+            self._tokens = max(0.0, self._tokens - 1.0)
             return 0.0
-        return (1.0 - self._held) / self._rate
+        return (1.0 - self._tokens) / self._rate
 
 
-class Stagger:
-    """Calls that last go out evenly over the time that one takes, `concurrency` of them.
+BATCHES: Final = 16
+"""Number of calls that all slow queries are spread over."""
+MOST_SLOW: Final = 1 << 14
+"""Number of slow queries that are remembered, those that timed out last."""
+_FORGOTTEN_PERIODS: Final = 40.0
+_SEED: Final = 0
 
-    HPAs ask all over the period. Were all calls made as soon as somebody asks, whoever comes next would wait for one to
-    end, and then for another: longer than the `budget`, which is what anybody has, where a call takes more than half of
-    it. Quicker calls are never held back. Seconds, and times of a monotonic clock.
+
+class _Timeout(NamedTuple):
+    """The last timeout of a query, and whether the query was alone in the call."""
+
+    at: float
+    alone: bool
+
+
+class SlowQueries:
+    """The queries of one source whose last call timed out. They are asked apart from all others.
+
+    A call returns all of its answers or none, so one query that hangs makes its whole batch time out. The queries of
+    such a batch are slow from then on: they share calls with each other only, in BATCHES batches of random
+    composition. A query whose call returns is not slow any more. So the batches shrink until a query that hangs is
+    alone. `group` tells what shares a call anyway (None: nothing); a group counts as one query. A query is forgotten
+    when it has not timed out for 40 periods of `period` seconds: its HPA may be gone.
     """
 
-    def __init__(self, concurrency: int, budget: float) -> None:
-        self._concurrency = concurrency
-        self._quick = budget / 2
-        self._lasts = 0.0
-        self._departed = 0.0
+    def __init__(self, group: Callable[[Query], Hashable | None], period: float) -> None:
+        self._group = group
+        self._forgotten_after = _FORGOTTEN_PERIODS * period
+        self._timeouts: dict[Hashable, _Timeout] = {}
+        self._dice = random.Random(_SEED)
 
-    def lasted(self, seconds: float) -> None:
-        """A call has ended that something came of in time."""
-        self._lasts += _WEIGHT * (seconds - self._lasts)
+    def __contains__(self, query: Query) -> bool:
+        return bool(self._timeouts) and self._key(query) in self._timeouts
 
-    def departed(self, now: float) -> None:
-        """A call was made."""
-        self._departed = now
+    def __len__(self) -> int:
+        return len(self._timeouts)
 
-    def wait(self, now: float) -> float:
-        """The seconds until the next one, 0 for none, while others are under way."""
-        if self._lasts <= self._quick:
-            return 0.0
-        return max(0.0, self._departed + self._lasts / self._concurrency - now)
+    def is_suspect(self, query: Query) -> bool:
+        """Whether the query has timed out together with others only, and its next call asks it alone."""
+        timeout = self._timeouts.get(self._key(query)) if self._timeouts else None
+        return timeout is not None and not timeout.alone and self._batch_size() == 1
+
+    def next_batch(self, waiting: Iterable[Query]) -> list[Query]:
+        """Returns the queries for the next call: all that are not slow; if there are none, some of the slow ones."""
+        keys = {query: self._key(query) for query in waiting}
+        prompt = [query for query, key in keys.items() if key not in self._timeouts]
+        if prompt:
+            return prompt
+        slow = list(dict.fromkeys(keys.values()))
+        chosen = set(self._dice.sample(slow, min(self._batch_size(), len(slow))))
+        return [query for query, key in keys.items() if key in chosen]
+
+    def learn(self, timed_out: Mapping[Query, bool], now: float) -> None:
+        """Notes how a call has ended: for each of its queries, whether it timed out."""
+        slow = {self._key(query) for query, late in timed_out.items() if late}
+        if not slow and not self._timeouts:
+            return
+        keys = set(map(self._key, timed_out))
+        for key in keys:
+            self._timeouts.pop(key, None)
+        if slow:
+            self._timeouts |= dict.fromkeys(slow, _Timeout(now, alone=len(keys) == 1))
+            recent = [item for item in self._timeouts.items() if now - item[1].at < self._forgotten_after]
+            self._timeouts = dict(recent[-MOST_SLOW:])
+
+    def _batch_size(self) -> int:
+        return max(1, len(self._timeouts) // BATCHES)
+
+    def _key(self, query: Query) -> Hashable:
+        group = self._group(query)
+        return query if group is None else (group,)
 
 
 _LONGEST_RESTS: Final = 16
 _EARLY: Final = 0.1
-"""The part of a rest that may be missing."""
+"""Part of a rest that may be missing."""
 
 
 class Breaker:
-    """The judgement on one source. `name` is the source's, `rest` in seconds."""
+    """The circuit breaker of one source. `name` is the source's, `rest` is in seconds.
+
+    closed -> open after `failures` failed calls in a row that span a whole `rest`, so that every HPA had its turn and
+    a few metrics that fail do not pass for the whole source; open -> trial for one call once `rest` is over; trial ->
+    closed or open, depending on that call.
+
+    A rest counts from the begin of one call to the begin of the next, and ends a tenth early: the only HPA of a source
+    comes a period later, give or take, and a period is the default rest. That HPA must not miss the trial.
+    """
 
     def __init__(self, name: str, failures: int, rest: float) -> None:
         self._name = name
@@ -144,7 +192,7 @@ class Breaker:
         self.state = CLOSED
 
     def refusal(self, now: float) -> AdapterError | None:
-        """Why no call is to be made now, None if one may be. The text stays the same until something changes."""
+        """Returns why no call may be made now; None if one may. The text stays the same until the state changes."""
         if self.state == CLOSED or (self.state == OPEN and now >= self._until):
             return None
         last = self._last or AdapterError("")
@@ -155,26 +203,26 @@ class Breaker:
         )
 
     def begin(self) -> bool:
-        """A call is made; whether it is the trial that decides on all the others."""
+        """Notes that a call begins; returns whether it is the trial."""
         if self.state == OPEN:
             self.state = TRIAL
         return self.state == TRIAL
 
     def succeeded(self) -> None:
-        """The source gave a sign of life: a sample, or a reason why one metric has none."""
+        """Closes the breaker: the source returned a sample, or a reason why one metric has none."""
         self.state, self._count, self._rests = CLOSED, 0, 1
 
     def failed(self, began: float, error: AdapterError) -> None:
-        """A call that was made then gave nothing at all."""
+        """Counts a call that began at `began` and returned nothing."""
         self._since = self._since if self._count else began
         self._count += 1
         self._last = error
-        worn = self._count >= self._failures and began - self._since >= self._rest * (1 - _EARLY)
-        if self.state == TRIAL or worn:
+        is_failing = self._count >= self._failures and began - self._since >= self._rest * (1 - _EARLY)
+        if self.state == TRIAL or is_failing:
             self._open(began - self._rest * _EARLY)
 
     def trip(self, now: float, error: AdapterError) -> None:
-        """A call did harm to others: no more for a rest, for twice as long when it happens again."""
+        """Opens the breaker after a call that blocked the event loop, for twice as long as the time before."""
         self._rests = min(self._rests * 2, _LONGEST_RESTS) if self._count else 1
         self._count += 1
         self._last = error

@@ -1,7 +1,4 @@
-"""All sources together: each query goes to its own, all at once; each answer is a sample or an error as a value.
-
-The metric sources as a whole, which can be exchanged for others while they are asked.
-"""
+"""All metric sources together: opens them, sends each query to its source, and replaces them on a reload."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,31 +11,31 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.fallback_policy import Fallback
 from hpad.sources import limits, plugins, report
-from hpad.sources import routes as plan
-from hpad.sources.call import HOLDS_UP_SECONDS
+from hpad.sources.call import BLOCKING_SECONDS
 from hpad.sources.redact import Redactor
+from hpad.sources.routes import Offer, Plan
 from hpad.sources.source import Observer, Source
 
 
 class _Opened(msgspec.Struct, frozen=True):
-    """A source after start(): at work, or broken with a reason."""
+    """A source after start(): working, or broken with a reason."""
 
     settings: settings.SourceSettings
-    offer: plan.Offer
+    offer: Offer
     source: Source | None
     context: Context | None
     error: AdapterError | None
 
 
 def _unobserved(source: str, seconds: float, error: AdapterError | None, /) -> None:
-    """Nobody watches."""
+    """Observes nothing."""
 
 
 class Gatherer:
     """Answers the metrics of all HPAs from the configured sources.
 
-    `observer` is called after every call to a source, for telemetry. `period` is the seconds from one reconcile of an
-    HPA to the next. Use start() and aclose() in one event loop.
+    `observer` is called after every call to a source. `period` is the sync period in seconds. Call start() and aclose()
+    in the same event loop.
     """
 
     def __init__(
@@ -56,13 +53,13 @@ class Gatherer:
         self._observer = observer
         self._period = period
         self._opened: dict[str, _Opened] = {}
-        self._plan = plan.Plan(self._routes, ())
+        self._plan = Plan(self._routes, ())
         self._has_fallbacks = any(source.fallback is not None for source in sources)
 
     async def start(self) -> None:
-        """Load and build the adapters. Never fails: a source that cannot be built answers with the reason.
+        """Imports and builds the adapters. Never fails: a source that cannot be built answers with the reason.
 
-        Cancelled half-way, it leaves open what aclose() closes.
+        After a cancellation, aclose() closes what was opened.
         """
         configured = {source.name for source in self._settings}
         installed = await asyncio.to_thread(plugins.names)
@@ -73,10 +70,10 @@ class Gatherer:
         ]
         opened = await asyncio.gather(*(self._enter(source) for source in (*self._settings, *implicit)))
         self._opened = {each.offer.source: each for each in opened}  # in the order of the configuration
-        self._plan = plan.Plan(self._routes, [each.offer for each in opened])
+        self._plan = Plan(self._routes, [each.offer for each in opened])
 
     async def aclose(self) -> None:
-        """Close every source, then its HTTP session."""
+        """Closes every source, then its HTTP session."""
         await asyncio.gather(*(each.source.aclose() for each in self._opened.values() if each.source is not None))
         for each in self._opened.values():
             if each.context is not None:
@@ -84,27 +81,27 @@ class Gatherer:
         self._opened = {}
 
     def problems(self) -> dict[str, AdapterError]:
-        """The sources that could not be built, and why."""
+        """Returns the sources that could not be built, and why."""
         return {name: each.error for name, each in self._opened.items() if each.error is not None}
 
     def origin(self, name: str) -> str:
-        """The file or variable that a source was configured in; empty for the built-in ones."""
+        """Returns the file or variable that configures a source; empty for the built-in ones."""
         return self._opened[name].settings.origin
 
-    def offers(self) -> list[plan.Offer]:
-        """What each source can answer, in the order of the configuration."""
+    def offers(self) -> list[Offer]:
+        """Returns what each source can answer, in the order of the configuration."""
         return [each.offer for each in self._opened.values()]
 
     def source_of(self, query: Query) -> str:
-        """The name of the source that answers the query; raises AdapterError where there is none."""
+        """Returns the name of the source that answers the query; raises AdapterError if there is none."""
         return self._plan.source(query)
 
     def reports(self) -> list[report.Report]:
-        """How each source fares, in the order of the configuration."""
+        """Returns state and counts of each source, in the order of the configuration."""
         return [_reported(each) for each in self._opened.values()]
 
     def fallback(self, query: Query) -> Fallback | None:
-        """What the configuration of the query's source says is to stand in for its metrics while they fail."""
+        """Returns the configured fallback of the query's source, if it has one."""
         if not self._has_fallbacks:
             return None
         try:
@@ -115,12 +112,11 @@ class Gatherer:
     async def gather(
         self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
     ) -> list[Answer]:
-        """One answer per query, in order; an error among the queries is its own answer.
+        """Returns one answer per query, in order; an error among the queries is its own answer.
 
-        `asker` is told to those adapters alone whose answers depend on it.
-
-        Waits at most `deadline` seconds: what has not come by then is an error, whatever else has come is kept.
-        Raises nothing but CancelledError, and a cancellation leaves the calls that others share alone.
+        Only adapters whose answers depend on the asking HPA are told `asker`. Waits at most `deadline` seconds; a query
+        without an answer by then gets an error. Raises nothing but CancelledError; a cancellation does not end the
+        calls, which other HPAs share.
         """
         asked = [self._ask(query, asker) for query in queries]
         pending = {future for future in asked if isinstance(future, asyncio.Future)}
@@ -145,7 +141,7 @@ class Gatherer:
     def _read(
         self, query: Query | AdapterError, asker: Asker | None, asked: asyncio.Future[Answer], deadline: float
     ) -> Answer:
-        """What has come, or why nothing has: the source's rate limit, or the time that it took."""
+        """Returns the answer, or the reason why there is none: the source's rate limit, or the deadline."""
         if asked.done():
             return asked.result()
         if isinstance(query, AdapterError):
@@ -156,18 +152,17 @@ class Gatherer:
         )
         if opened is None or opened.source is None:
             return late
-        return opened.source.held_back(query, asker) or late
+        return opened.source.rate_limit_error(query, asker) or late
 
     @staticmethod
     def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
-        """The adapter's instance; one whose making holds everything up is named in the log."""
+        """Builds the adapter; logs it if that blocks the event loop."""
         began = context.clock.monotonic()
         built = plugins.instance(source, adapter, context)
         seconds = context.clock.monotonic() - began
-        if seconds >= HOLDS_UP_SECONDS:
-            context.log.error(
-                "setting up the source held up all of hpad", source=source.name, seconds=round(seconds, 1)
-            )
+        if seconds >= BLOCKING_SECONDS:
+            message = "setting up the source blocked the event loop"
+            context.log.error(message, source=source.name, seconds=round(seconds, 1))
         return built
 
     async def _enter(self, source: settings.SourceSettings) -> _Opened:
@@ -176,7 +171,7 @@ class Gatherer:
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
         context: Context | None = None
-        offer = plan.Offer(
+        offer = Offer(
             source=source.name,
             match=source.match,
             namespaces=source.namespaces,
@@ -206,13 +201,11 @@ class Gatherer:
         return _Opened(source, offer, working, context, None)
 
 
-def _offer(
-    offer: plan.Offer, serves: frozenset[str], metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]
-) -> plan.Offer:
+def _offer(offer: Offer, serves: frozenset[str], metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]) -> Offer:
     return msgspec.structs.replace(offer, serves=serves, metrics=metrics)
 
 
-def _broken(source: settings.SourceSettings, offer: plan.Offer, error: AdapterError) -> _Opened:
+def _broken(source: settings.SourceSettings, offer: Offer, error: AdapterError) -> _Opened:
     named = f'source "{offer.source}"'
     message = error.message if error.message.startswith(named) else f"{named}: {error.message}"
     reason = message.removeprefix(f"{named}").lstrip(": ")
@@ -230,11 +223,11 @@ def _reported(opened: _Opened) -> report.Report:
 
 
 class SourcesRejected(ValueError):
-    """Sources that do not work were not taken; the message has a line for each."""
+    """A reload is rejected because of sources that do not work; the message has a line for each."""
 
 
 class Sources:
-    """Asks the Gatherer of the day; start() and aclose() in one event loop."""
+    """The Gatherer in use, which a reload replaces. Call start() and aclose() in the same event loop."""
 
     def __init__(self, gatherer: Gatherer, clock: Clock) -> None:
         self._gatherer = gatherer
@@ -242,27 +235,27 @@ class Sources:
         self._retiring: dict[asyncio.Task[None], Gatherer] = {}
 
     async def start(self) -> None:
-        """Load and build the adapters; never fails (see `problems`)."""
+        """Imports and builds the adapters; never fails (see `problems`)."""
         await self._gatherer.start()
 
     async def aclose(self) -> None:
-        """Close the sources, those as well that were exchanged a moment ago."""
+        """Closes the sources, including those that were replaced a moment ago."""
         retiring = dict(self._retiring)
         for task in retiring:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
-        for gatherer in (*retiring.values(), self._gatherer):  # a task that had not begun has closed nothing
+        for gatherer in (*retiring.values(), self._gatherer):  # a task that never ran has closed nothing
             await gatherer.aclose()
 
     async def replace(self, new: Gatherer, *, patience: float) -> None:
-        """Ask the new one from now on; the old one is closed after `patience` seconds, when nobody waits for it.
+        """Starts `new` and uses it from now on; closes the old one after `patience` seconds, when no HPA waits for it.
 
-        Raises SourcesRejected, and keeps the old one, if a source of the new one does not work for a reason that it has
-        not had before. Whatever was opened for a new one that is not taken, is closed.
+        Raises SourcesRejected, closes `new` and keeps the old one, if a source of `new` does not work for a reason that
+        the old one did not have.
         """
         try:
             await new.start()
-            self._refuse(new)
+            self._check(new)
         except BaseException:
             await new.aclose()
             raise
@@ -271,15 +264,15 @@ class Sources:
         self._retiring[task] = old
         task.add_done_callback(self._retiring.pop)
 
-    def _refuse(self, new: Gatherer) -> None:
+    def _check(self, new: Gatherer) -> None:
         before = {(name, error.message) for name, error in self.problems().items()}
-        faults = [
+        problems = [
             f"{new.origin(name) or 'built in'}: {error.message}"
             for name, error in new.problems().items()
             if (name, error.message) not in before
         ]
-        if faults:
-            raise SourcesRejected("\n".join(faults))
+        if problems:
+            raise SourcesRejected("\n".join(problems))
 
     async def gather(
         self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
@@ -292,7 +285,7 @@ class Sources:
         return self._gatherer.fallback(query)
 
     def problems(self) -> dict[str, AdapterError]:
-        """The sources that could not be built, and why."""
+        """Returns the sources that could not be built, and why."""
         return self._gatherer.problems()
 
     def origin(self, name: str) -> str:
@@ -300,7 +293,7 @@ class Sources:
         return self._gatherer.origin(name)
 
     def reports(self) -> list[report.Report]:
-        """How each source fares."""
+        """As Gatherer.reports."""
         return self._gatherer.reports()
 
     async def _retire(self, old: Gatherer, patience: float) -> None:

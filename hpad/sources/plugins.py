@@ -1,9 +1,7 @@
-"""Adapters by name: packages publish them under the entry-point group `hpad.adapters`.
+"""Finds, imports and builds adapters, which packages publish under the entry-point group `hpad.adapters`.
 
-Nothing is imported that no source uses. Whatever is wrong with an adapter or its settings is an AdapterError, which
-becomes the answer to the queries of that source and to no others.
-
-The capabilities that adapter instances are given.
+Only adapters that a source uses are imported. Every fault of an adapter or its settings is an AdapterError, which
+answers the queries of that source alone.
 """
 
 import asyncio
@@ -23,21 +21,21 @@ from hpad import settings
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, ApiReader, Context, Log
 from hpad.api.text import reason
 from hpad.clock import Clock
-from hpad.sources import raised, settings_errors
+from hpad.sources import redact, settings_errors
 
 GROUP = "hpad.adapters"
 
 IMPORT_SECONDS = 10.0
-"""How long the import of an adapter may take."""
+"""Time limit for the import of an adapter."""
 
 
 def names() -> tuple[str, ...]:
-    """The adapters that are installed, sorted; reads package metadata, imports none of them."""
+    """Returns the installed adapters, sorted. Reads package metadata and imports no adapter."""
     return tuple(sorted({point.name for point in metadata.entry_points(group=GROUP)}))
 
 
 def adapter_class(name: str) -> type[Adapter]:
-    """Import the adapter of that name; raises AdapterError saying what is wrong. It blocks: call it in a thread."""
+    """Imports the adapter of that name; raises AdapterError. Blocks: call it in a thread."""
     points = {point.value: point for point in metadata.entry_points(group=GROUP, name=name)}
     if not points:
         near = difflib.get_close_matches(name, names(), n=1)
@@ -48,7 +46,7 @@ def adapter_class(name: str) -> type[Adapter]:
     value, point = points.popitem()
     try:
         loaded = point.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others: it may fail in any way
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
         raise AdapterError(
             f'adapter "{name}" ({value}) cannot be imported: {str(error) or reason(error)}', "bug"
         ) from None
@@ -58,7 +56,7 @@ def adapter_class(name: str) -> type[Adapter]:
 
 
 async def load(name: str, timeout: float = IMPORT_SECONDS) -> type[Adapter]:
-    """As `adapter_class`, in a thread of its own that may hang for ever: nobody waits for it, not even the end."""
+    """Runs `adapter_class` in a daemon thread: an import that hangs delays neither the sources nor the exit."""
     loop = asyncio.get_running_loop()
     loaded: asyncio.Future[type[Adapter] | AdapterError] = loop.create_future()
 
@@ -74,7 +72,7 @@ async def load(name: str, timeout: float = IMPORT_SECONDS) -> type[Adapter]:
         try:
             loop.call_soon_threadsafe(settle, result)
         except RuntimeError:
-            return  # the loop has closed meanwhile: nobody waits any more
+            return  # the loop has closed meanwhile
 
     threading.Thread(target=work, name=f"import {name}", daemon=True).start()
     await asyncio.wait({loaded}, timeout=timeout)
@@ -99,86 +97,86 @@ def _check_class(name: str, value: str, loaded: Any) -> None:
 
 
 def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msgspec.Struct:
-    """The source's settings in its adapter's own schema; raises AdapterError naming source, fields and values."""
+    """Returns the source's settings in its adapter's schema; raises AdapterError naming source, fields and values."""
     try:
         return msgspec.convert(source.settings, schema)
     except (msgspec.ValidationError, ValueError):
-        said = "; ".join(map(str, settings_errors.found(source.settings, schema)))
-        raise AdapterError(f'source "{source.name}" (adapter "{source.adapter}"): {said}', "spec") from None
+        found = "; ".join(map(str, settings_errors.check(source.settings, schema)))
+        raise AdapterError(f'source "{source.name}" (adapter "{source.adapter}"): {found}', "spec") from None
 
 
-def wrong(source: settings.SourceSettings) -> list[settings_errors.Flaw]:
-    """All that is wrong with a source's settings, as far as it can be told without asking it. It blocks: adapters are
-    imported, and may read the files that the settings name."""
+def check_settings(source: settings.SourceSettings) -> list[settings_errors.InvalidSetting]:
+    """Returns all errors of a source's settings that show without asking the source.
+
+    Blocks: adapters are imported, and may read the files that the settings name.
+    """
     try:
         adapter = adapter_class(source.adapter)
     except AdapterError as error:
-        return [settings_errors.Flaw(("adapter",), error.message)]
-    found = settings_errors.found(source.settings, adapter.Settings)
-    return [*found, *_looked_for(source, adapter, found)]
+        return [settings_errors.InvalidSetting(("adapter",), error.message)]
+    found = settings_errors.check(source.settings, adapter.Settings)
+    return [*found, *_errors_of_adapter(source, adapter, found)]
 
 
-def _looked_for(
-    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[settings_errors.Flaw]
-) -> list[settings_errors.Flaw]:
-    """What the adapter itself finds in the settings that are good so far."""
+def _errors_of_adapter(
+    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[settings_errors.InvalidSetting]
+) -> list[settings_errors.InvalidSetting]:
+    """Returns what the adapter's own check, `flaws`, finds in the settings that are valid so far."""
     look: Any = getattr(adapter, "flaws", None)
     if look is None:
         return []
     try:
-        read = (
-            settings_errors.good(source.settings, adapter.Settings, found)
-            if found
-            else decode(source, adapter.Settings)
-        )
-        return [settings_errors.Flaw(tuple(path), text) for path, text in look(read)]
-    except Exception:  # noqa: BLE001 - code of others
-        # Of settings that lack something it may well fail.
-        return [] if found else [settings_errors.Flaw((), "its adapter could not check them, a bug of the adapter")]
+        schema = adapter.Settings
+        valid = settings_errors.valid_part(source.settings, schema, found) if found else decode(source, schema)
+        return [settings_errors.InvalidSetting(tuple(path), text) for path, text in look(valid)]
+    except Exception:  # noqa: BLE001 - foreign code may raise anything
+        # With incomplete settings the check may fail.
+        text = "its adapter could not check them, a bug of the adapter"
+        return [] if found else [settings_errors.InvalidSetting((), text)]
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
-    """Build the source's adapter; raises AdapterError."""
+    """Builds the source's adapter; raises AdapterError."""
     decoded = decode(source, adapter.Settings)
     try:
         return adapter(decoded, context)
     except AdapterError as error:
         raise AdapterError(f'source "{source.name}": {error.message}', error.blame) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
-        context.log.error("the adapter could not be set up", source=source.name, **raised.fields(error))
-        raised.trace(context.log, source.name, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything, and its text may hold a secret
+        context.log.error("the adapter could not be set up", source=source.name, **redact.exception_fields(error))
+        redact.log_traceback(context.log, source.name, error)
         failed = "could not be set up: it raised an exception, a bug of the adapter"
         raise AdapterError(f'source "{source.name}": adapter "{source.adapter}" {failed}', "bug") from None
 
 
 def offered(name: str, adapter: Adapter | type[Adapter]) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
-    """Patterns of the metrics that a class, or an instance of it, answers without being told.
+    """Returns patterns of the metrics that an adapter (class or instance) answers without a rule, or patterns by type.
 
-    By type where the adapter has it so. Raises AdapterError for anything else.
+    Raises AdapterError if its attribute `metrics` holds anything else.
     """
     try:
-        given = getattr(adapter, "metrics", ("*",))
-        if isinstance(given, Mapping):
-            return {str(kind): _patterns(patterns) for kind, patterns in given.items()}
-        return _patterns(given)
-    except Exception:  # noqa: BLE001 - code of others
-        raise AdapterError(f'source "{name}": `metrics` of its adapter is no tuple of patterns', "bug") from None
+        metrics = getattr(adapter, "metrics", ("*",))
+        if isinstance(metrics, Mapping):
+            return {str(kind): _patterns(patterns) for kind, patterns in metrics.items()}
+        return _patterns(metrics)
+    except Exception:  # noqa: BLE001 - foreign code may raise anything
+        raise AdapterError(f'source "{name}": `metrics` of its adapter is not a tuple of patterns', "bug") from None
 
 
-def _patterns(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, tuple | list | set | frozenset) or not all(isinstance(each, str) for each in given):
+def _patterns(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, tuple | list | set | frozenset) or not all(isinstance(each, str) for each in value):
         raise TypeError
-    return tuple(given)
+    return tuple(value)
 
 
-# Longer than a sync period, so that a connection outlives the pause between two questions.
+# Longer than a sync period, so that a connection stays open from one period to the next.
 _KEEP_ALIVE_SECONDS = 75.0
 _CONNECTIONS = 16
 _CONNECT_SECONDS = 5.0
 
 
 class Contexts:
-    """Makes a Context per source; call it inside the event loop. `api` None: hpad runs without an API server."""
+    """Makes a Context per source, inside the event loop. `api` is None where hpad runs without an API server."""
 
     def __init__(self, clock: Clock, *, api: ApiReader | None = None, log: Log | None = None) -> None:
         self.clock = clock
@@ -193,12 +191,15 @@ class Contexts:
 
 
 def _session() -> aiohttp.ClientSession:
-    """No cookies, no proxy or .netrc from the environment (each costs a thread hop a request), no compression."""
+    """Makes a session without cookies, without compression, and without proxy or .netrc of the environment.
+
+    Reading these of the environment would cost a switch to a thread per request.
+    """
     headers: Mapping[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    guard = aiohttp.TraceConfig()
-    guard.on_request_redirect.append(_stay_at_home)
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_redirect.append(_refuse_other_origin)
     return aiohttp.ClientSession(
-        trace_configs=[guard],
+        trace_configs=[tracing],
         connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_SECONDS),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
@@ -207,17 +208,17 @@ def _session() -> aiohttp.ClientSession:
     )
 
 
-async def _stay_at_home(
+async def _refuse_other_origin(
     session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestRedirectParams
 ) -> None:
-    """Follow no redirect to another origin: credentials and answers are those of the host that was configured."""
-    told = params.response.headers.get("Location") or params.response.headers.get("URI") or ""
+    """Refuses a redirect to another origin: credentials belong to the configured host alone."""
+    location = params.response.headers.get("Location") or params.response.headers.get("URI") or ""
     try:
-        there = params.url.join(yarl.URL(told))
-        same = there.origin() == params.url.origin()
-        where = there.host or "nowhere"
+        target = params.url.join(yarl.URL(location))
+        same = target.origin() == params.url.origin()
+        host = target.host or "nowhere"
     except ValueError:
-        same, where = False, "nowhere"
+        same, host = False, "nowhere"
     if not same:
-        asked = f"{params.url.scheme}://{params.url.host}:{params.url.port}"
-        raise AdapterError(f"{asked} redirects to another host ({where}), which is not followed", lasting=True)
+        origin = f"{params.url.scheme}://{params.url.host}:{params.url.port}"
+        raise AdapterError(f"{origin} redirects to another host ({host}), which is not followed", lasting=True)

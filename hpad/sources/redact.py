@@ -1,40 +1,40 @@
-"""What a source must not say: the secrets of its configuration, should an adapter let one slip into an error.
+"""Keeps the secrets of a source's settings out of errors, log lines and `hpad config show`.
 
-Which fields of a source's settings hold secrets, by their names: the one list for all that is shown of settings.
-
-Texts of errors lose the values of such fields (`gather.redact`), complaints about them show no value (`gather.flaws`),
-and `hpad config show` hides them (`cli.disclosed`).
+The names of fields tell which of them hold secrets. Error texts lose the values of such fields (`Redactor`), and
+settings errors show no value of them. The text of a foreign exception is never logged: a URL in it may hold a password.
 """
 
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from hpad.adapter import Log
 from hpad.api.text import harmless
 
 CHOSEN_NAMES: Final = frozenset({"metrics"})
-"""Fields whose entries have names of the user's choice, which tell nothing: a metric may be called password_resets."""
+"""Fields whose entries are named by the user: a metric may be called password_resets."""
 _SECRET: Final = re.compile(
     r"pass|pwd|^pw$|secret|token|credential|authorization|^auth$|(basic|http|proxy).?auth|cookie|api.?key|access.?key"
     r"|.key$|private|header|signature|dsn|connection.?string|^params$",
     re.IGNORECASE,
 )
-_ELSEWHERE: Final = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
+_PLACE: Final = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
 
 
-def named_so(name: str) -> bool:
-    """Whether the name tells of a secret, here or elsewhere."""
+def refers_to_secret(name: str) -> bool:
+    """Whether the name refers to a secret, or to a place where one is stored."""
     return _SECRET.search(name) is not None
 
 
-def elsewhere(name: str) -> bool:
-    """Whether the field says where something lies: a file, a variable, an address."""
-    return _ELSEWHERE.search(name) is not None
+def is_place(name: str) -> bool:
+    """Whether the field names a place: a file, an environment variable, a URL."""
+    return _PLACE.search(name) is not None
 
 
 def holds_secret(name: str) -> bool:
     """Whether the value of the field is a secret itself."""
-    return named_so(name) and not elsewhere(name)
+    return refers_to_secret(name) and not is_place(name)
 
 
 _USER_INFO = re.compile(r"//[^/@\s'\"]*@")
@@ -42,12 +42,11 @@ _SHORTEST = 4
 _LONGEST_TEXT = 1000
 _HIDDEN = "***"
 _NO_SECRETS = frozenset({"true", "false", "null", "none"})
-"""Values of parameters and headers that a text without them would be hard to read."""
+"""Values of parameters and headers that are no secrets, and that an error text needs to be readable."""
 
 
 class Redactor:
-    """Made from a source's settings; replaces secrets in texts, escapes control characters (`model.harmless`), and cuts
-    the texts to a bearable length."""
+    """Replaces the secrets of a source's settings in texts, escapes control characters, and limits the length."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         found = {secret for secret in _secrets(settings, hidden=False) if len(secret) >= _SHORTEST}
@@ -61,7 +60,7 @@ class Redactor:
 
 
 def _secrets(value: Any, *, hidden: bool) -> Iterator[str]:
-    """The texts below a field with a telling name; a field that only says where a secret lies is none."""
+    """Yields the texts below a field named like a secret; a field that only names a place holds none."""
     if isinstance(value, Mapping):
         for name, entry in value.items():
             yield from _below(str(name), entry, hidden=hidden)
@@ -80,5 +79,20 @@ def _below(name: str, value: Any, *, hidden: bool) -> Iterator[str]:
     elif name == "params" and isinstance(value, list | tuple):  # names of parameters
         yield from _secrets(value, hidden=hidden)
     else:
-        hidden = hidden or named_so(name)
-        yield from _secrets(value, hidden=hidden and not elsewhere(name))
+        hidden = hidden or refers_to_secret(name)
+        yield from _secrets(value, hidden=hidden and not is_place(name))
+
+
+def exception_fields(error: BaseException) -> dict[str, str]:
+    """Returns the type of an adapter's exception and the line that raised it, as fields of a log line."""
+    return {"exception": type(error).__name__, "at": (_places(error) or [""])[-1]}
+
+
+def log_traceback(log: Log, source: str, error: BaseException) -> None:
+    """Logs, at debug, the lines that an adapter's exception passed."""
+    log.debug("traceback of the adapter's exception", source=source, through=_places(error))
+
+
+def _places(error: BaseException) -> list[str]:
+    """Returns file and line of each frame, outermost first, without source text, which would be read from disk."""
+    return [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)]

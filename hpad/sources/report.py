@@ -1,4 +1,4 @@
-"""What is known of a source: for series, for `hpad sources`, for whoever asks why."""
+"""State and counts of a source, for its series and for `hpad sources`."""
 
 from datetime import datetime
 
@@ -8,14 +8,17 @@ from hpad import telemetry
 from hpad.adapter import AdapterError
 
 OK, FAILING, OPEN, TRIAL, IDLE, BROKEN = telemetry.SOURCE_STATES
-"""ok; failing: the last call gave nothing; open: left alone for a while; trial: being tried again; idle: never asked;
-broken: cannot be built."""
+"""failing: the last call returned nothing; open, trial: states of the circuit breaker; idle: never asked; broken: the
+source could not be set up."""
 
 _WEIGHT = 0.2
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One source. `latency` is the mean of the last calls in seconds; `hits` are answers given without a call."""
+    """State and counts of one source.
+
+    `latency` is the moving average of the duration of calls, in seconds; `hits` counts answers given without a call.
+    """
 
     name: str
     adapter: str
@@ -31,12 +34,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def hit_rate(self) -> float | None:
-        """The part of the questions that took no call, from 0 to 1; None before the first."""
+        """Part of the queries that were answered without a call, from 0 to 1; None before the first query."""
         return self.hits / self.asked if self.asked else None
 
 
 class Tally:
-    """What a source counts as it works."""
+    """The counts of a source at work."""
 
     def __init__(self) -> None:
         self.calls = self.retries = self.asked = self.hits = 0
@@ -46,17 +49,19 @@ class Tally:
         self.last_error: AdapterError | None = None
         self.last_error_at: datetime | None = None
 
-    def called(self, seconds: float) -> None:
+    def called(self, seconds: float, *, alive: bool) -> None:
+        """Counts a call; `alive`: it returned a sample, or a reason why one metric has none."""
         self.calls += 1
+        self.failing = not alive
         self.latency = seconds if self.latency is None else self.latency + _WEIGHT * (seconds - self.latency)
 
     def erred(self, error: AdapterError, at: datetime) -> None:
-        """One question had no sample."""
+        """Counts a query that was answered with an error."""
         self.errors[error.blame] = self.errors.get(error.blame, 0) + 1
         self.last_error, self.last_error_at = error, at
 
     def report(self, name: str, adapter: str, state: str) -> Report:
-        """As it stands; `state` is that of the breaker."""
+        """Returns a copy; `state` is the circuit breaker's."""
         shown = IDLE if not self.calls else FAILING if self.failing and state == OK else state
         return Report(
             name=name,

@@ -1,7 +1,7 @@
-"""Which source answers a query.
+"""Decides which source answers a query.
 
-Routes of the configuration come first, then the `match` rules of the sources, then what the sources' adapters serve by
-themselves, each in the order of the configuration; the first that matches wins.
+Routes of the configuration come first. Then come the `match` rules of the sources and, for sources without rules, what
+their adapters serve, in the order of the configuration. The first match wins.
 """
 
 import fnmatch
@@ -22,10 +22,10 @@ _HOW_TO_CONFIGURE = (
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one source can answer.
 
-    `serves` holds metric types, `metrics` patterns of the names its adapter answers without being told, or such
-    patterns by type; `match` holds the rules that the configuration gives instead. `namespaces`: those whose
-    HPAs may use it, as patterns, empty for all. `problem`: why the source does not work, None if it does. `implicit`:
-    it is there without having been configured.
+    `serves` holds metric types. `metrics` holds patterns of the names that its adapter answers without a rule, or such
+    patterns by type; `match` holds rules of the configuration, which replace `metrics`. `namespaces` holds patterns of
+    the namespaces whose HPAs may use it, empty for all. `problem` says why the source does not work, None if it does.
+    An `implicit` source is built in and not configured.
     """
 
     source: str
@@ -37,11 +37,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     implicit: bool = False
 
     def admits(self, query: Query) -> bool:
-        """Whether HPAs of the query's namespace may use the source at all."""
+        """Whether HPAs of the query's namespace may use the source."""
         return _one_of(self.namespaces, query.namespace)
 
     def takes(self, query: Query) -> bool:
-        """Whether a query that no route names goes here, if the source admits it."""
+        """Whether the source answers a query that no route matches, if it admits the namespace."""
         if self.match:
             return any(matches(rule, query) for rule in self.match)
         if query.type not in self.serves:
@@ -50,12 +50,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
             return query.type in self.metrics and _one_of(self.metrics[query.type], query.name)
         return _one_of(self.metrics, query.name)
 
-    def means(self, query: Query) -> bool:
-        """Whether it takes the query by the metric's name, and not only because it takes everything."""
+    def takes_by_name(self, query: Query) -> bool:
+        """Whether the source takes the query by the metric's name, not only because it takes every metric."""
         return self.takes(query) and any("*" not in patterns for patterns in self._named(query))
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Names and patterns of the metrics of a type that come here without a route."""
+        """Returns names and patterns of the metrics of a type that the source answers without a route."""
         if self.match:
             rules = [rule for rule in self.match if not rule.types or kind in rule.types]
             return tuple(dict.fromkeys(_patterns(rules)))
@@ -64,14 +64,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(self.metrics.get(kind, ()) if isinstance(self.metrics, Mapping) else self.metrics)
 
     def _named(self, query: Query) -> list[Sequence[str]]:
-        """Each list of patterns by which the query is taken; ["*"] for any name."""
+        """Returns each list of patterns that takes the query; ["*"] for any name."""
         if self.match:
             return [rule.metrics or ("*",) for rule in self.match if matches(rule, query)]
         return [self.metrics.get(query.type, ()) if isinstance(self.metrics, Mapping) else self.metrics]
 
 
 class Plan:
-    """The routes and offers, asked once per query; decides by the query alone."""
+    """Routes and offers of all sources. The decision depends on the query alone."""
 
     def __init__(self, routes: Sequence[settings.Route], offers: Sequence[Offer]) -> None:
         self._routes = tuple(routes)
@@ -79,7 +79,7 @@ class Plan:
         self._confines = any(offer.namespaces for offer in offers)
 
     def source(self, query: Query) -> str:
-        """The name of the source; raises AdapterError (blame "spec") that says what there is instead."""
+        """Returns the name of the source; raises AdapterError (blame "spec") that lists the sources there are."""
         name = self._routed(query) or self._offered(query)
         if name is None:
             raise AdapterError(self._unserved(query), "spec")
@@ -97,15 +97,15 @@ class Plan:
         return next((route.source for route in self._routes if matches(route.match, query)), None)
 
     def _offered(self, query: Query) -> str | None:
-        """The first source that takes and admits the query; else the first that takes it, for the error to name.
+        """Returns the first source that takes and admits the query; else the first that takes it, for the error text.
 
-        A metric that a source means by its name does not go to a source that is merely there and takes any.
+        A metric that a source takes by name does not go to an implicit source instead.
         """
         if not self._confines:
             return next((offer.source for offer in self._offers.values() if offer.takes(query)), None)
         takers = [offer for offer in self._offers.values() if offer.takes(query)]
         admitted = next((offer for offer in takers if offer.admits(query)), None)
-        confined = next((offer for offer in takers if offer.means(query)), None)
+        confined = next((offer for offer in takers if offer.takes_by_name(query)), None)
         if confined is not None and (admitted is None or admitted.implicit):
             return confined.source
         chosen = admitted or next(iter(takers), None)
@@ -118,20 +118,20 @@ class Plan:
 
 
 def matches(rule: settings.Match, query: Query) -> bool:
-    """Whether all that the rule names fits the query; patterns are those of a shell."""
+    """Whether all fields of the rule fit the query; patterns are shell-style."""
     return (
         _one_of(rule.types, query.type)
         and _one_of(rule.metrics, query.name)
         and _one_of(rule.namespaces, query.namespace)
-        and all(_says(query, label, pattern) for label, pattern in rule.labels.items())
+        and all(_selects(query, label, pattern) for label, pattern in rule.labels.items())
     )
 
 
-def _says(query: Query, label: str, pattern: str) -> bool:
-    """Whether the metric's selector asks for exactly one value of the label, and for one that fits."""
+def _selects(query: Query, label: str, pattern: str) -> bool:
+    """Whether the metric's selector asks for exactly one value of the label, and that value fits the pattern."""
     terms = query.selector.requirements if query.selector is not None else ()
     values = [term.values for term in terms if term.key == label and term.operator in _EQUALITY]
-    return any(len(given) == 1 and _one_of((pattern,), given[0]) for given in values)
+    return any(len(wanted) == 1 and _one_of((pattern,), wanted[0]) for wanted in values)
 
 
 def _one_of(patterns: Sequence[str], text: str) -> bool:

@@ -1,6 +1,7 @@
-"""What is wrong with a source's settings, for the people who wrote them: the field, its value, and what would be right.
+"""Finds all errors in a source's settings, each with its field, its value and what would be right.
 
-An adapter's schema is a msgspec.Struct; what msgspec says of a flaw is read here and said in hpad's own words.
+An adapter's schema is a msgspec.Struct. msgspec reports one error at a time, in words of Python; here each field is
+checked by itself, and the message is translated into words for users.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.+)`")
 _MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]+)`(, got `[^`]+`)?(?P<within> .+)?")
 _SCHEMAS = re.compile(r"Object (contains|missing)|Expected |Invalid |Length |Array |Str")
-"""How msgspec's own complaints begin."""
+"""Begin of the messages of msgspec itself, as opposed to those of a __post_init__."""
 _ANYTHING: tuple[Any, ...] = ("", 0, 1, False, [], {}, None)
 _WORDS = {
     "str": "text",
@@ -41,8 +42,8 @@ _LONGEST_VALUE = 80
 Path = tuple[str | int, ...]
 
 
-class Flaw(NamedTuple):
-    """What is wrong, and where: fields, keys of mappings and positions in lists."""
+class InvalidSetting(NamedTuple):
+    """One error; `path` holds fields, keys of mappings and positions in lists."""
 
     path: Path
     text: str
@@ -51,24 +52,24 @@ class Flaw(NamedTuple):
         return ": ".join(part for part in (_written(self.path), self.text) if part)
 
 
-def found(given: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[Flaw]:
-    """All that is wrong with these settings, in the order of the fields; empty where the schema takes them.
+def check(given: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[InvalidSetting]:
+    """Returns all errors of the settings, in the order of the fields; none if the schema accepts the settings.
 
-    No value is shown of a field that may hold a secret.
+    The text shows no value of a field that may hold a secret.
     """
-    flaws = list(_in_struct(given, schema, _Root(given, schema), ()))
-    if flaws:
-        return flaws
+    found = list(_in_struct(given, schema, _Root(given, schema), ()))
+    if found:
+        return found
     try:
         msgspec.convert(given, schema)
-    except (msgspec.ValidationError, ValueError) as error:  # nothing that was looked for, such as a key that is no text
-        return [Flaw((), str(error))]
+    except (msgspec.ValidationError, ValueError) as error:  # such as a key that is not text
+        return [InvalidSetting((), str(error))]
     return []
 
 
-def good(given: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence[Flaw]) -> Any:
-    """What there is of the settings without these flaws: an object with the fields that are good, defaults included."""
-    rest = functools.reduce(_without, (flaw.path[:2] for flaw in found), given)
+def valid_part(given: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence[InvalidSetting]) -> Any:
+    """Returns an object with the fields that are valid without the errors `found`, defaults included."""
+    rest = functools.reduce(_without, (each.path[:2] for each in found), given)
     fields = {}
     for field in msgspec.structs.fields(schema):
         if field.encode_name in rest:
@@ -81,21 +82,21 @@ def good(given: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence
 
 
 class _Root(NamedTuple):
-    """The settings as a whole, for words about a part of them."""
+    """The settings as a whole, from which the message about a part of them is made."""
 
     given: Mapping[str, Any]
     schema: type[msgspec.Struct]
 
-    def flaw(self, path: Path, text: str) -> Flaw:
-        """msgspec's text about that place, in hpad's own words."""
+    def error(self, path: Path, text: str) -> InvalidSetting:
+        """Translates msgspec's message about a place."""
         try:
-            return Flaw(*_worded(self.given, self.schema, path, text))
-        except (LookupError, TypeError):  # such as a key that is no text: then msgspec's own words have to do
-            return Flaw(path, text)
+            return InvalidSetting(*_worded(self.given, self.schema, path, text))
+        except (LookupError, TypeError):  # such as a key that is not text: msgspec's message stays
+            return InvalidSetting(path, text)
 
 
-def _in_struct(value: Any, form: type[msgspec.Struct], root: _Root, path: Path) -> Iterator[Flaw]:
-    """Flaws of fields, then what the struct says of the good ones together (its __post_init__)."""
+def _in_struct(value: Any, form: type[msgspec.Struct], root: _Root, path: Path) -> Iterator[InvalidSetting]:
+    """Yields the errors of single fields, then those that __post_init__ finds in the valid fields together."""
     if not isinstance(value, Mapping):
         yield from _as_a_whole(value, form, root, path)
         return
@@ -103,37 +104,41 @@ def _in_struct(value: Any, form: type[msgspec.Struct], root: _Root, path: Path) 
     unknown = [str(name) for name in value if name not in fields]
     wrong = []
     if form.__struct_config__.forbid_unknown_fields:
-        wrong = [root.flaw(path, f"Object contains unknown field `{name}`") for name in unknown]
+        wrong = [root.error(path, f"Object contains unknown field `{name}`") for name in unknown]
     for name, field in fields.items():
         if name in value:
             wrong += _in(value[name], field.type, root, (*path, name))
         elif field.required and not any(settings.meant(each, tuple(fields)) == name for each in unknown):
-            wrong.append(root.flaw(path, f"Object missing required field `{name}`"))
+            wrong.append(root.error(path, f"Object missing required field `{name}`"))
     yield from wrong
     yield from _together(value, form, path, wrong)
 
 
 def _together(
-    value: Mapping[str, Any], form: type[msgspec.Struct], path: Path, wrong: Sequence[Flaw]
-) -> Iterator[Flaw]:
-    """What __post_init__ says, a line for each flaw, of the fields that are good by themselves.
+    value: Mapping[str, Any], form: type[msgspec.Struct], path: Path, wrong: Sequence[InvalidSetting]
+) -> Iterator[InvalidSetting]:
+    """Yields what __post_init__ reports, a line for each error, about the fields that are valid by themselves.
 
-    Where some are not, it is told without them; what it says of one of those then, it might not say of a right one.
+    __post_init__ runs without the invalid fields. A line that mentions one of these is dropped: it might not hold for
+    the corrected field.
     """
-    places = [flaw.path[len(path) :] for flaw in wrong]
+    places = [each.path[len(path) :] for each in wrong]
     dropped = {str(place[0]) for place in places if place}
-    for line in _said_together(value, form, places):
+    for line in _post_init_lines(value, form, places):
         head, colon, text = line.partition(": ")
         if colon and head in value and head not in dropped:
             if not any(re.search(rf"\b{re.escape(name)}\b", line) for name in dropped):
-                yield Flaw((*path, head), text)
+                yield InvalidSetting((*path, head), text)
         elif not wrong:
-            yield Flaw(path, line)
+            yield InvalidSetting(path, line)
 
 
-def _said_together(value: Mapping[str, Any], form: type[msgspec.Struct], places: Sequence[Path]) -> Sequence[str]:
-    """The lines of __post_init__ about the mapping without what stands at these places: without an entry of a mapping,
-    or where that will not do, without the whole field, for which anything stands in that its type takes."""
+def _post_init_lines(value: Mapping[str, Any], form: type[msgspec.Struct], places: Sequence[Path]) -> Sequence[str]:
+    """Returns the lines of __post_init__ about the mapping without its invalid places.
+
+    First only the invalid entries of mappings are left out; if the rest is still invalid, whole fields are. A required
+    field that is left out gets any value that its type accepts.
+    """
     for depth in (2, 1):
         rest = functools.reduce(_without, (place[:depth] for place in places), value)
         try:
@@ -147,7 +152,7 @@ def _said_together(value: Mapping[str, Any], form: type[msgspec.Struct], places:
 
 
 def _filled(value: Mapping[str, Any], form: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """The mapping with something for each required field that is not there."""
+    """Returns the mapping with any valid value for each required field that is missing."""
     filled = dict(value)
     for field in msgspec.structs.fields(form):
         if field.required and field.encode_name not in value:
@@ -160,7 +165,7 @@ def _filled(value: Mapping[str, Any], form: type[msgspec.Struct]) -> Mapping[str
 
 
 def _without(value: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The mapping without what stands at that place."""
+    """Returns the mapping without the value at `path`."""
     if not path:
         return value
     step, rest = str(path[0]), path[1:]
@@ -170,8 +175,8 @@ def _without(value: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     return {name: entry for name, entry in value.items() if name != step}
 
 
-def _in(value: Any, form: Any, root: _Root, path: Path) -> Iterator[Flaw]:
-    """Flaws of a value of any form: those of its parts, where it has parts."""
+def _in(value: Any, form: Any, root: _Root, path: Path) -> Iterator[InvalidSetting]:
+    """Yields the errors of a value of any type; for containers, those of each part."""
     for each in _forms(form):
         origin, inner = typing.get_origin(each), typing.get_args(each)
         if isinstance(each, type) and issubclass(each, msgspec.Struct) and isinstance(value, Mapping):
@@ -189,19 +194,19 @@ def _in(value: Any, form: Any, root: _Root, path: Path) -> Iterator[Flaw]:
 
 
 def _forms(form: Any) -> tuple[Any, ...]:
-    """The alternatives of a union; anything else on its own."""
+    """Returns the members of a union, or the type itself."""
     return typing.get_args(form) if typing.get_origin(form) in (typing.Union, types.UnionType) else (form,)
 
 
-def _as_a_whole(value: Any, form: Any, root: _Root, path: Path) -> Iterator[Flaw]:
-    """What msgspec says of the value."""
+def _as_a_whole(value: Any, form: Any, root: _Root, path: Path) -> Iterator[InvalidSetting]:
+    """Yields msgspec's error about a value."""
     try:
         msgspec.convert(value, form)
     except (msgspec.ValidationError, ValueError) as error:
         message = str(error)
         place = _PLACE.search(message)
         text = message[: place.start()] if place else message
-        yield root.flaw((*path, *_steps(place["path"] if place else "")), text)
+        yield root.error((*path, *_steps(place["path"] if place else "")), text)
 
 
 def _worded(given: Mapping[str, Any], schema: type[msgspec.Struct], path: Path, text: str) -> tuple[Path, str]:
@@ -224,7 +229,7 @@ def _worded(given: Mapping[str, Any], schema: type[msgspec.Struct], path: Path, 
 
 
 def _steps(written: str) -> Path:
-    """msgspec's path, which leaves the keys of mappings out."""
+    """Parses msgspec's path, which leaves out the keys of mappings."""
     steps = (step for step in _STEP.finditer(written) if step["index"] != "...")
     return tuple(step["field"] if step["field"] is not None else int(step["index"]) for step in steps)
 
@@ -236,7 +241,7 @@ def _at(given: Any, path: Path) -> Any:
 
 
 def _form(schema: type[msgspec.Struct], path: Path) -> inspect.Type:
-    """What the schema wants there; raises LookupError."""
+    """Returns the type that the schema has at `path`; raises LookupError."""
     form: inspect.Type = inspect.type_info(schema)
     for step in path:
         form = _inside(form, step)
@@ -274,8 +279,8 @@ def _beside(given: Mapping[str, Any], path: Path) -> str:
 
 
 def _may_be_secret(path: Path) -> bool:
-    """Also where the name says that the secret is elsewhere: what stands there is wrong, and may be the secret."""
-    return any(redact.named_so(str(step)) for step in path)
+    """Includes fields that name the place of a secret: an invalid value there may be the secret itself."""
+    return any(redact.refers_to_secret(str(step)) for step in path)
 
 
 def _shown(value: Any) -> str:

@@ -344,7 +344,7 @@ def test_an_error_that_is_raised_is_as_good_as_one_that_is_returned():
     [
         (WrongLength, "gave 2 answers to 3 queries"),
         (Raises, r"answer\(\) raised ValueError\('a'\); give an AdapterError as the answer instead"),
-        (Floats, "the value 0.5, which is no whole number of thousandths"),
+        (Floats, "the value 0.5, which is not a whole number of thousandths"),
         (WrongOrder, "query 0 in reverse order|asked one by one"),
         (OnlyBatches, "asked one by one is answered"),
         (NotEmpty, "an empty batch must have an empty answer|answered nothing"),

@@ -159,9 +159,9 @@ def test_an_adapter_that_holds_up_the_loop_is_named_and_kept_away_longer_each_ti
         adapter = Scripted(behave)
         source = opened(adapter, rest=15.0, fresh=0.0)
         error = await source.ask(A)
-        assert error == AdapterError('source "mine" held up all of hpad for 2.5s, a bug of its adapter', "bug")
+        assert error == AdapterError('source "mine" blocked the event loop for 2.5s, a bug of its adapter', "bug")
         for _ in range(150):
-            assert "held up all of hpad for 2.5s" in (await source.ask(A)).message
+            assert "blocked the event loop for 2.5s" in (await source.ask(A)).message
             await asyncio.sleep(1)
         gaps = [later - earlier for (earlier, _), (later, _) in zip(adapter.batches, adapter.batches[1:], strict=False)]
         assert len(gaps) == 3
@@ -189,8 +189,8 @@ def test_that_an_adapter_holds_up_the_loop_is_said_once():
 
     calls, logged = virtual_time.run(main())
     assert [line["event"] for line in logged] == [
-        "the adapter held up all of hpad",
-        "the adapter holds up hpad no more",
+        "the adapter blocked the event loop",
+        "the adapter no longer blocks the event loop",
     ]
     assert (logged[0]["source"], logged[0]["seconds"]) == ("mine", 2.5)
     assert 5 <= logged[1]["times"] < calls

@@ -104,16 +104,14 @@ async def test_at_the_deadline_what_has_come_is_kept():
     assert isinstance(good, ExternalSample)
 
 
-async def test_an_answer_that_the_rate_limit_holds_back_says_when_the_next_call_is_made():
+async def test_an_answer_that_the_rate_limit_delays_names_the_limit():
     limited = msgspec.structs.replace(source("good"), limits=settings.SourceLimits(rate=0.001))
     async with gatherer(limited) as asked:
         (first,) = await asked.gather(HPA, [testing.external("good_a")], deadline=60)
         (second,) = await asked.gather(HPA, [testing.external("good_b")], deadline=0.1)
     assert isinstance(first, ExternalSample)
     assert isinstance(second, AdapterError)
-    head, seconds = second.message.rsplit(" ", 1)
-    assert head == 'no answer to "good_b": source "good" is limited to 0.001 calls a second; next call in'
-    assert 900 < int(seconds.removesuffix("s")) <= 1000
+    assert second.message == 'no answer to "good_b": source "good" is limited to 0.001 calls a second'
     assert second.blame == "source"
 
 

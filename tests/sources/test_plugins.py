@@ -148,7 +148,7 @@ def source(name: str, **given: object) -> settings.SourceSettings:
         ("inf", "the value inf"),
         ("zero", "the value -0.0"),
         ("length", "gave 2 answers to 1 queries"),
-        ("future", "which lies in the future"),
+        ("future", "a timestamp more than five minutes in the future"),
     ],
 )
 async def test_nonsense_is_named_and_harms_nobody_else(way, complaint):
@@ -165,7 +165,7 @@ async def test_who_blocks_the_loop_is_named():
     """As blocking looks to others: time that passes between two pauses."""
     bad, good = await asked(source("bad", way="block"), source("good"))
     assert isinstance(good, ExternalSample)
-    assert bad == AdapterError('source "bad" held up all of hpad for 1.2s, a bug of its adapter', "bug")
+    assert bad == AdapterError('source "bad" blocked the event loop for 1.2s, a bug of its adapter', "bug")
 
 
 async def test_an_import_that_hangs_is_not_waited_for(tmp_path, monkeypatch):

@@ -103,6 +103,6 @@ def test_what_an_adapter_offers_is_patterns_or_a_named_bug(metrics, offered):
     if offered is not None:
         assert plugins.offered("mine", Mine()) == offered
         return
-    with pytest.raises(AdapterError, match=r'source "mine".*no tuple of patterns') as raised:
+    with pytest.raises(AdapterError, match=r'source "mine".*not a tuple of patterns') as raised:
         plugins.offered("mine", Mine())
     assert raised.value.blame == "bug"

@@ -138,7 +138,7 @@ def test_what_cannot_be_put_better_is_said_as_it_is(given: dict[object, object])
 )
 def test_all_flaws_are_found_at_once(adapter: str, given: dict[str, object], said: list[str]) -> None:
     source = settings.SourceSettings(name="mine", adapter=adapter, settings=given)
-    assert sorted(str(flaw) for flaw in plugins.wrong(source)) == sorted(said)
+    assert sorted(str(flaw) for flaw in plugins.check_settings(source)) == sorted(said)
     with pytest.raises(AdapterError) as caught:
         plugins.decode(source, plugins.adapter_class(adapter).Settings)
     assert all(each in caught.value.message for each in said if ".query: the" not in each)  # what needs a closer look
@@ -150,6 +150,6 @@ def test_all_flaws_are_found_at_once(adapter: str, given: dict[str, object], sai
 )
 def test_no_unknown_field_shows_what_may_be_a_credential(field: dict[str, str]) -> None:
     source = settings.SourceSettings(name="x", adapter="http-json", settings={**field, "metrics": {}})
-    flaws = [str(flaw) for flaw in plugins.wrong(source)]
+    flaws = [str(flaw) for flaw in plugins.check_settings(source)]
     assert any("unknown field" in flaw for flaw in flaws)
     assert not [flaw for flaw in flaws if "hidden1" in flaw]
