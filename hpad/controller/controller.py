@@ -22,7 +22,6 @@ from hpad.controller.schedule import Observer, Plan, TooEarly
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner
-from hpad.kube import limiter
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episodes
@@ -256,7 +255,6 @@ class Controller:
             turn.add_done_callback(functools.partial(self._over, key, worker))
 
     async def _work(self, key: Key, worker: Worker) -> TurnResult:
-        limiter.begin()
         try:
             return await self._turn(key, worker)
         except NotOwned:

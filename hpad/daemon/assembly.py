@@ -20,7 +20,7 @@ from hpad.controller.reconcile import Options, Reconciler
 from hpad.election import lease, owner
 from hpad.election.coordinator import Coordinator
 from hpad.engine.fallback_policy import Fallback
-from hpad.kube import client, cluster, limiter, watch
+from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
 from hpad.recording import writer
@@ -129,13 +129,13 @@ class Assembly:
         return 0.0 if self.coordinator is None else self.coordinator.cooldown(options(settings).patience)
 
     def _build_api(self) -> client.Client:
-        settings, identity = self._settings, self._identity
+        settings, identity, qps = self._settings, self._identity, self._settings.kube_api_qps
         return client.Client(
             self._cluster_config,
             self._clock,
             user_agent=f"hpad/{__version__} ({identity})" if identity else client.USER_AGENT,
             observe=self._telemetry.controller.requested,
-            limiter=limiter.of(settings.kube_api_qps, settings.kube_api_burst, self._clock),
+            limiter=None if qps is None else client.Limiter(self._clock, qps, settings.kube_api_burst),
         )
 
     def _build_cluster(self, reflector_options: watch.ReflectorOptions | None) -> cluster.Cluster:

@@ -1,8 +1,6 @@
-"""HTTP to one API server: a single session, explicit timeouts, bytes in and bytes out.
+"""HTTP requests to one API server: bytes in, bytes out, with timeouts, a rate limit, and credentials kept fresh."""
 
-The sockets of a client, so that closing it can mean that all of them are closed.
-"""
-
+import asyncio
 import socket
 import weakref
 from collections import Counter
@@ -14,6 +12,7 @@ from typing import Any, Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
+import structlog
 import yarl
 
 import hpad
@@ -21,18 +20,17 @@ from hpad import adapter
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.limiter import Limiter
 
-_PATIENCE_S: Final = 1.0
-"""A TLS connection waits for the farewell of its peer; a peer that has none is not waited for longer than this."""
-_LOOK_S: Final = 0.005
+_CLOSE_TIMEOUT_S: Final = 1.0
+"""A TLS connection waits for the close_notify of its peer, but not longer than this."""
+_POLL_S: Final = 0.005
 
 
 class Sockets:
-    """Makes the sockets of an aiohttp connector (its `socket_factory`), and knows which of them are still open.
+    """Creates the sockets of an aiohttp connector (its `socket_factory`), and knows which are still open.
 
-    A connection that is given up in the middle of an answer, as each watch is at the end, leaves its connector at
-    once, but under TLS its socket is closed later: nobody else could tell when.
+    A connection that is dropped in the middle of an answer, as watches are, leaves its connector at once. Under TLS its
+    socket is closed later, which the connector does not report.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -40,32 +38,36 @@ class Sockets:
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def make(self, address: tuple[Any, ...]) -> socket.socket:
-        """A socket for an address as `getaddrinfo` tells it."""
+        """A socket for an address in the form of `getaddrinfo`."""
         family, kind, protocol = address[:3]
         made = socket.socket(family=family, type=kind, proto=protocol)
         self._made.add(made)
         return made
 
     async def closed(self) -> None:
-        """Wait until none is open any more, for a second at most."""
+        """Waits until all sockets are closed, at most a second."""
         began = self._clock.monotonic()
-        while any(made.fileno() >= 0 for made in self._made) and self._clock.monotonic() - began < _PATIENCE_S:
-            await self._clock.sleep(_LOOK_S)
+        while any(made.fileno() >= 0 for made in self._made) and self._clock.monotonic() - began < _CLOSE_TIMEOUT_S:
+            await self._clock.sleep(_POLL_S)
 
 
 Observe = Callable[[str, str, str, float], None]
-"""Told of each answer: method, host, status code as text ("<error>" where there was none), seconds."""
+"""Called for each answer with method, host, status code as text ("<error>" if there is none), and seconds."""
 
 LARGEST_ANSWER = 512 * 2**20
-"""Bytes of an answer that is read into memory: a list of 100,000 pods in one piece, or metrics of a million."""
+"""Bytes of the largest accepted answer: a list of 100,000 pods in one page, or metrics of a million."""
 _CONNECTIONS = 32
-_UNLIMITED = 0  # for watches: each holds a connection for minutes, and must never keep a request waiting
-_KEEP_ALIVE_S = 75.0  # below the 90 s after which an API server closes idle connections, above the sync period
+_UNLIMITED = 0  # for watches: each holds a connection for minutes and must not block requests
+_KEEP_ALIVE_S = 75.0  # an API server closes idle connections after 90 s; longer than the sync period
 _CONNECT_S = 5.0
-_PATIENCE = 3  # times that a 429 is waited for
-_LONGEST_WAIT_S = 10.0
+_MOST_RETRIES = 3  # after answers with status 429
+_LONGEST_RETRY_AFTER_S = 10.0
 USER_AGENT = f"hpad/{hpad.__version__}"
 _SAFE = "/%:@!$&'()*+,;=~"
+_LONG_WAIT_S: Final = 1.0
+_WARN_EVERY_S: Final = 60.0
+_ONE: Final = 1.0 - 1e-9
+"""A token, less the rounding error of adding fractions."""
 
 
 _check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
@@ -73,8 +75,10 @@ _check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None
 
 @contextmanager
 def only_if(check: Callable[[], None]) -> Iterator[None]:
-    """Requests made inside are sent only if `check` does not raise at that very moment: however long they have waited
-    for their turn, for a connection, or for a process that was stopped to go on. What it raises is raised."""
+    """Requests made inside call `check` right before their first byte is sent, and raise what it raises.
+
+    By then a request may have waited for the limiter, for a connection, or for a stopped process to continue.
+    """
     token = _check.set(check)
     try:
         yield
@@ -82,8 +86,58 @@ def only_if(check: Callable[[], None]) -> Iterator[None]:
         _check.reset(token)
 
 
+class Limiter:
+    """A token bucket like client-go's (util/flowcontrol): `qps` requests a second on average, `burst` at once.
+
+    Requests are served in the order of arrival. A cancelled request uses no token. By default there is no limiter:
+    API servers protect themselves (API priority and fairness).
+    """
+
+    def __init__(self, clock: Clock, qps: float, burst: int) -> None:
+        self.waiting = 0
+        self._clock = clock
+        self._qps = qps
+        self._burst = float(burst)
+        self._tokens = self._burst
+        self._filled_at = clock.monotonic()
+        self._warned_at = -_WARN_EVERY_S
+        self._first = asyncio.Lock()  # held by the first of the waiting requests
+
+    async def acquire(self) -> None:
+        """Waits until one more request may be sent."""
+        self.waiting += 1
+        try:
+            self._fill()
+            self._warn((self.waiting - self._tokens) / self._qps)
+            async with self._first:
+                self._fill()
+                while self._tokens < _ONE:
+                    await self._clock.sleep((1.0 - self._tokens) / self._qps)
+                    self._fill()
+                self._tokens -= 1.0
+        finally:
+            self.waiting -= 1
+
+    def _fill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
+        self._filled_at = now
+
+    def _warn(self, seconds: float) -> None:
+        """Warns, at most once a minute, if the request that came last will wait for a second or more."""
+        now = self._clock.monotonic()
+        if seconds >= _LONG_WAIT_S and now - self._warned_at >= _WARN_EVERY_S:
+            self._warned_at = now
+            structlog.get_logger("hpad.kube").warning(
+                "requests to the API server wait for one another: kube_api_qps allows no more",
+                kube_api_qps=self._qps,
+                seconds=round(seconds, 1),
+                waiting=self.waiting,
+            )
+
+
 class _Request(aiohttp.ClientRequest):
-    """Asks once more when there is a connection, right before the first byte."""
+    """Calls the check of `only_if` once there is a connection."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         check = _check.get()
@@ -93,14 +147,12 @@ class _Request(aiohttp.ClientRequest):
 
 
 class Client:
-    """Requests to the API server of a ClusterConfig; use it as an async context manager, or call `aclose`.
+    """Sends requests to the API server of a ClusterConfig; use it as an async context manager, or call `aclose`.
 
-    `timeout` bounds one attempt in seconds, from connecting to the last byte. A GET (or a PUT, which carries a
-    resourceVersion) whose kept-alive connection turns out to be closed is sent once more; a 429 is waited for as long
-    as the server asks, a bounded number of times; a 401, or a TLS connection that does not come about, is tried once
-    more with credentials read anew. Nothing else is repeated here. Each attempt waits for the turn that `limiter`
-    gives it; `timeout` counts from then on. An answer of more than `largest` bytes is refused; what is streamed has no
-    such limit.
+    `timeout` bounds one attempt in seconds, from connecting to the last byte, without the wait for `limiter`. These
+    requests are repeated: a GET or PUT (with its resourceVersion) once if its kept-alive connection was closed; any
+    after 429 with Retry-After, three times; any once with renewed credentials after 401 or a failed TLS handshake. An
+    answer of more than `largest` bytes is refused; streams have no such limit.
     """
 
     def __init__(
@@ -117,14 +169,14 @@ class Client:
         self.config = config
         self.clock = clock
         self.requests: Counter[tuple[str, str]] = Counter()
-        """Answers by (method, status code); by path they would be as many as there ever were metrics and groups."""
+        """Number of answers by (method, status code)."""
         self._agent = user_agent
         self._timeout = timeout
         self._observe = observe
         self._limiter = limiter
         self._largest = largest
         self._host = urlsplit(config.server).netloc
-        self._held: dict[int, aiohttp.ClientSession] = {}
+        self._sessions: dict[int, aiohttp.ClientSession] = {}
         self._sockets = Sockets(clock)
         self._closed = False
 
@@ -137,10 +189,10 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections; requests from now on fail (status 0)."""
+        """Closes all connections; later requests fail with status 0."""
         self._closed = True
-        while self._held:
-            _, session = self._held.popitem()
+        while self._sessions:
+            _, session = self._sessions.popitem()
             await session.close()
         await self._sockets.closed()
 
@@ -155,7 +207,7 @@ class Client:
         accept: str = "application/json",
         timeout: float | None = None,
     ) -> bytes:
-        """The body of a 2xx answer. Raises ApiError for any other answer, and for none (status 0)."""
+        """The body of a 2xx answer. Raises ApiError for any other answer, and with status 0 for none."""
         limits = aiohttp.ClientTimeout(total=timeout or self._timeout, sock_connect=_CONNECT_S)
         headers = {"Accept": accept, **({"Content-Type": content_type} if body is not None else {})}
         waits, refused = 0, False
@@ -165,19 +217,19 @@ class Client:
                 async with self._answer(method, path, params, {**headers, **who}, body, limits) as answer:
                     return await self._body(answer, method, path)
             except errors.ApiError as error:
-                if error.unknown_to_each_other and not refused and self.config.identity.refuse(who, self.clock):
+                if error.unauthenticated and not refused and self.config.identity.refuse(who, self.clock):
                     refused = True
-                elif error.status == 429 and error.retry_after is not None and waits < _PATIENCE:
+                elif error.status == 429 and error.retry_after is not None and waits < _MOST_RETRIES:
                     waits += 1
-                    await self.clock.sleep(min(error.retry_after, _LONGEST_WAIT_S))
+                    await self.clock.sleep(min(error.retry_after, _LONGEST_RETRY_AFTER_S))
                 else:
-                    self._suspect(error, who)
+                    self._renew_after_cut(error, who)
                     raise
 
     async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncGenerator[bytes, None]:
-        """The chunks of a GET that stays open, as they come; ends when the server ends it.
+        """The chunks of a long GET as they arrive, until the server ends it.
 
-        Raises ApiError: before the first chunk for any answer but 200, later where the connection breaks or brings
+        Raises ApiError: before the first chunk if the answer is not 2xx, later if the connection breaks or brings
         nothing for `quiet` seconds.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=quiet)
@@ -188,13 +240,13 @@ class Client:
                 while part := await adapter.read_part(answer):
                     yield part
         except errors.ApiError as error:
-            if error.unknown_to_each_other:
+            if error.unauthenticated:
                 self.config.identity.refuse(who, self.clock)
-            self._suspect(error, who)
+            self._renew_after_cut(error, who)
             raise
 
-    def _suspect(self, error: errors.ApiError, who: Mapping[str, str]) -> None:
-        """With TLS 1.3 a server that refuses our certificate just hangs up: have it read anew for the next request."""
+    def _renew_after_cut(self, error: errors.ApiError, who: Mapping[str, str]) -> None:
+        """Rereads a client certificate after a dropped connection: with TLS 1.3 that is how it is refused."""
         if self.config.certified and error.reason == errors.CUT:
             self.config.identity.refuse(who, self.clock)
 
@@ -209,13 +261,13 @@ class Client:
         limits: aiohttp.ClientTimeout,
         connections: int = _CONNECTIONS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One attempt, up to an answer with a 2xx status; its code is counted."""
+        """One attempt. Raises ApiError unless the answer has a 2xx status. The status code is counted."""
         if self._limiter is not None:
             await self._limiter.acquire()
         config = self.config
         began, code = self.clock.monotonic(), "<error>"
         try:
-            with errors.border(config.server):
+            with errors.mapped(config.server):
                 async with self._session(connections).request(
                     method,
                     _url(config.server, path, params),
@@ -236,17 +288,15 @@ class Client:
             self._count(method, code, self.clock.monotonic() - began)
 
     async def _body(self, answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
-        """All of it, unless it is too large: a server (or what stands before it) must not take all our memory."""
+        """The whole body. Raises ApiError if it is larger than `largest` bytes."""
         parts: list[bytes] = []
-        left = self._largest - (answer.content_length or 0)
-        if left >= 0:
-            left = self._largest
-            while part := await adapter.read_part(answer):
-                left -= len(part)
-                if left < 0:
-                    break
+        size = answer.content_length or 0
+        if size <= self._largest:
+            size = 0
+            while size <= self._largest and (part := await adapter.read_part(answer)):
+                size += len(part)
                 parts.append(part)
-        if left < 0:
+        if size > self._largest:
             limit = f"{self._largest / 2**20:g} MiB"
             raise errors.ApiError(
                 0, errors.TOO_LARGE, f"the answer to {method} {path} is larger than {limit}: not read"
@@ -259,16 +309,16 @@ class Client:
             self._observe(method, self._host, code, seconds)
 
     def _session(self, connections: int) -> aiohttp.ClientSession:
-        """Made inside the running loop; `trust_env` would cost two thread hops a request, so it is off."""
+        """Creates the session on first use. `trust_env` is off: it would cost two thread switches a request."""
         if self._closed:
             raise errors.ApiError(0, "Closed", f"the connection to {self.config.server} has been closed")
-        session = self._held.get(connections)
+        session = self._sessions.get(connections)
         if session is None:
             options: dict[str, Any] = {"ssl": self.config.ssl} if self.config.ssl is not None else {}
             connector = aiohttp.TCPConnector(
                 limit=connections, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=self._sockets.make, **options
             )
-            session = self._held[connections] = aiohttp.ClientSession(
+            session = self._sessions[connections] = aiohttp.ClientSession(
                 connector=connector,
                 request_class=_Request,
                 trust_env=False,
@@ -280,6 +330,6 @@ class Client:
 
 
 def _url(server: str, path: str, params: Mapping[str, str] | None) -> yarl.URL:
-    """What stands in the path is escaped where it is not yet; the parameters always."""
+    """Escapes the parameters, and characters of the path that are not escaped yet."""
     query = f"?{urlencode(params, quote_via=quote)}" if params else ""
     return yarl.URL(f"{server}{quote(path, safe=_SAFE)}{query}", encoded=True)

@@ -43,12 +43,8 @@ class Api:
 
 
 def _blame(error: errors.ApiError) -> str:
-    """A server that names what it does not have (a metric, an object) works: it was asked for the wrong thing.
-
-    Where the whole API is missing, nothing is named; and what hpad is not allowed is not the HPA's to mend.
-    """
-    named = error.not_found and error.message and not error.message.startswith(errors.NO_RESOURCE)
-    return "spec" if named else "cluster"
+    """A metric or object that the server does not have is the fault of the spec; anything else is the cluster's."""
+    return "spec" if error.not_found and error.message and not error.no_resource else "cluster"
 
 
 class Cluster:
@@ -136,7 +132,9 @@ class Cluster:
             cache = self.targets.get(scale.watched(ref))
             if cache is not None and cache not in self._running:
                 self._running.append(cache)
-                if self._group is not None:  # by itself, and no part of the reconcile that asks for it: see `limiter`
+                if (
+                    self._group is not None
+                ):  # not in the context of the reconcile that asks for it: see `client.only_if`
                     self._group.create_task(cache.run(), context=contextvars.Context())
 
     async def ready(self) -> None:

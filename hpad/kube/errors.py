@@ -1,4 +1,4 @@
-"""What goes wrong between hpad and an API server: one exception, made in one place from whatever it was."""
+"""ApiError, the only exception of requests to an API server, and its creation from answers and foreign exceptions."""
 
 import asyncio
 import os
@@ -17,16 +17,16 @@ CERTIFICATE = "Certificate"
 CUT = "Cut"
 STALE = "Stale"
 TOO_LARGE = "TooLarge"
-NO_RESOURCE = "the server could not find the requested resource"
+_NO_RESOURCE = "the server could not find the requested resource"
 
-_LONGEST = 1 << 31  # seconds; a number of any size can stand in JSON
+_LONGEST = 1 << 31  # seconds; JSON has numbers of any size
 
-# What Kubernetes clients say where the answer is no Status object, by HTTP status code.
+# Reason and message by HTTP status code if the answer is no Status. Source: errors.go: NewGenericServerResponse.
 _UNEXPLAINED = {
     400: ("BadRequest", "the server rejected our request for an unknown reason"),
     401: ("Unauthorized", "the server has asked for the client to provide credentials"),
     403: ("Forbidden", "the server has forbidden the request"),
-    404: ("NotFound", NO_RESOURCE),
+    404: ("NotFound", _NO_RESOURCE),
     405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
     406: ("NotAcceptable", "the server was unable to respond with a content type that the client supports"),
     409: ("Conflict", "the server reported a conflict"),
@@ -43,15 +43,24 @@ _UNEXPLAINED = {
 
 
 class ApiError(Exception):
-    """No good answer. `status` is the HTTP code, or 0 where there was no answer at all (connection, TLS, timeout).
+    """A failed request. `status` is the HTTP status code, or 0 if there was no answer (connection, TLS, timeout).
 
-    `reason` is Kubernetes' machine-readable reason ("NotFound", "Conflict", "Expired", ...); `message` is the server's
-    own text, fit for a condition or an event, and never holds a credential; `retry_after` is in seconds, None where the
-    server did not say.
+    `reason` is the machine-readable reason of Kubernetes ("NotFound", "Conflict", "Expired", ...); `message` is the
+    server's text for conditions and events, and never holds a credential; `retry_after` is in seconds, None if the
+    server did not send it. `no_resource`: the server does not have the resource, as opposed to the object.
     """
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        *,
+        no_resource: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.no_resource = no_resource
         self.status = status
         self.reason = reason
         self.message = message
@@ -62,7 +71,7 @@ class ApiError(Exception):
 
     @property
     def conflict(self) -> bool:
-        """Somebody else wrote in between; a name that is taken (AlreadyExists) is another thing."""
+        """Whether another client wrote in between; a name that exists already (AlreadyExists) is no conflict."""
         return self.status == 409 and self.reason != "AlreadyExists"
 
     @property
@@ -70,23 +79,23 @@ class ApiError(Exception):
         return self.status == 404
 
     @property
-    def unknown_to_each_other(self) -> bool:
-        """Whether the server does not believe who we are, or we do not believe the server: credentials may be old."""
+    def unauthenticated(self) -> bool:
+        """Whether authentication of the client or of the server failed: the credentials may be outdated."""
         return self.status == 401 or self.reason == CERTIFICATE
 
     @property
     def gone(self) -> bool:
-        """The resourceVersion or the continue token has expired."""
+        """Whether the resourceVersion or the continue token has expired."""
         return self.status == 410
 
     @property
     def stale(self) -> bool:
-        """Not an answer: what is known of the cluster is too old to decide on, so that nothing was asked."""
+        """Whether no request was sent because the cached objects are too old for a decision."""
         return self.status == 0 and self.reason == STALE
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may succeed later: no answer, too many requests, or the server's own failure."""
+        """Whether the same request may succeed later: no answer, too many requests, or a failure of the server."""
         return (self.status in {0, 408, 429} and self.reason != TOO_LARGE) or self.status >= 500
 
 
@@ -95,7 +104,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """metav1.Status, narrowed."""
+    """The fields of metav1.Status that are read."""
 
     kind: str = ""
     status: str = ""
@@ -109,9 +118,9 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def from_answer(code: int, body: bytes, headers: Mapping[str, str], request: str = "") -> ApiError:
-    """The error that an answer stands for: its Status, or, where it holds none, Kubernetes' text for the code.
+    """The error in an answer: its Status, or the text of Kubernetes for the status code.
 
-    `request` ("get pods.metrics.k8s.io") is added to the latter in parentheses.
+    `request`, such as "get pods.metrics.k8s.io", is appended to the latter in parentheses.
     """
     after = _seconds(headers.get("Retry-After"))
     status = _decode(body)
@@ -120,11 +129,14 @@ def from_answer(code: int, body: bytes, headers: Mapping[str, str], request: str
     details = status.details
     if after is None and details is not None and details.retry_after_seconds is not None:
         after = float(min(details.retry_after_seconds, _LONGEST))
-    return ApiError(status.code or code, status.reason, status.message, after)
+    code = status.code or code
+    return ApiError(
+        code, status.reason, status.message, after, no_resource=code == 404 and status.message.startswith(_NO_RESOURCE)
+    )
 
 
 def from_event(body: bytes) -> ApiError:
-    """The error inside an ERROR event of a watch."""
+    """The error in an ERROR change of a watch."""
     status = _decode(body)
     if status is None:
         return ApiError(500, "InternalError", "the watch reported an error without saying which")
@@ -149,23 +161,23 @@ def _unexplained(code: int, body: bytes, after: float | None, request: str) -> A
     else:
         reason, message = "Unknown", f"the server responded with the status code {code} but did not return more"
         message += " information"
-    return ApiError(code, reason, f"{message} ({request})" if request else message, after)
+    return ApiError(code, reason, f"{message} ({request})" if request else message, after, no_resource=code == 404)
 
 
 def _seconds(text: str | None) -> float | None:
-    """Retry-After in seconds; a date (which API servers never send) counts as not said."""
+    """Retry-After in seconds; None for a date, which API servers never send."""
     return float(text) if text is not None and text.isdecimal() else None
 
 
-def _spoken(error: OSError) -> str:
-    """Why there is no connection, in the words of the system; asyncio has its own, with a tuple in them."""
+def _system_text(error: OSError) -> str:
+    """The system's text for a failed connection; asyncio's own text contains a tuple."""
     if error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error)
 
 
-_Say = Callable[[str, Any], str]
-_FOREIGN: tuple[tuple[type[Exception], str, _Say], ...] = (
+_Text = Callable[[str, Any], str]
+_FOREIGN: tuple[tuple[type[Exception], str, _Text], ...] = (
     (TimeoutError, "Timeout", lambda server, _: f"{server} did not answer in time"),
     (
         aiohttp.ClientConnectorCertificateError,
@@ -180,9 +192,9 @@ _FOREIGN: tuple[tuple[type[Exception], str, _Say], ...] = (
     (
         aiohttp.ClientConnectorError,
         "Connection",
-        lambda server, error: f"{server} cannot be reached: {_spoken(error.os_error)}",
+        lambda server, error: f"{server} cannot be reached: {_system_text(error.os_error)}",
     ),
-    (  # asked of whoever looks names up: a label that is empty, or too long
+    (  # the name has an empty label, or one that is too long
         UnicodeError,
         "Connection",
         lambda server, _: f"{server} cannot be reached: that is no name of a host",
@@ -193,23 +205,23 @@ _FOREIGN: tuple[tuple[type[Exception], str, _Say], ...] = (
         lambda server, error: f"the proxy before {server} answered {error.status} {error.message}",
     ),
     (aiohttp.ServerDisconnectedError, CUT, lambda server, _: f"{server} closed the connection without an answer"),
-    (  # TLS 1.3: the server looks at our certificate after the handshake
+    (  # with TLS 1.3 the server checks the client certificate after the handshake
         ssl.SSLError,
         CERTIFICATE,
         lambda server, error: f"{server}: the TLS connection was refused: {error.reason}",
     ),
-    # no room for one more thread, in which names are looked up
+    # no thread could be started to resolve the name
     (RuntimeError, "Connection", lambda server, error: f"{server} cannot be asked: {error}"),
     (Exception, CUT, lambda server, error: f"the answer of {server} broke off ({reason(error)})"),
 )
-"""What each foreign exception is here, the first that fits: its reason, and what to say of it."""
+"""For each foreign exception its reason and text; the first match counts."""
 
 
 @contextmanager
-def border(server: str) -> Iterator[None]:
-    """Let no foreign exception through: those of HTTP, TLS and sockets become ApiError(status=0)."""
+def mapped(server: str) -> Iterator[None]:
+    """Maps exceptions of HTTP, TLS and sockets to ApiError with status 0."""
     try:
         yield
     except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, UnicodeError, RuntimeError) as error:
-        reason, say = next((reason, say) for kind, reason, say in _FOREIGN if isinstance(error, kind))
-        raise ApiError(0, reason, say(server, error)) from error
+        reason, text = next((reason, text) for kind, reason, text in _FOREIGN if isinstance(error, kind))
+        raise ApiError(0, reason, text(server, error)) from error

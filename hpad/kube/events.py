@@ -69,6 +69,7 @@ class CountedEvent:
     first: datetime
     last: datetime
     count: int = 1
+    combined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,8 @@ class EventAggregator:
         """What to do about an event that happened now; None: drop it, there were too many."""
         whose = _whose(about)
         key = whose + _mark(type, reason, message)
-        if self._combines(whose, type, reason, message, now):
+        combined = self._combines(whose, type, reason, message, now)
+        if combined:
             key, message = whose + _mark(type, reason), COMBINED + message
         before = self._seen.get(key)
         if before is None:
@@ -140,7 +142,7 @@ class EventAggregator:
         self._seen.use(key, seen)
         if not self._allows(whose + _mark(type), now):
             return None
-        event = CountedEvent(about, type, reason, message, seen.name, seen.first, now, seen.count)
+        event = CountedEvent(about, type, reason, message, seen.name, seen.first, now, seen.count, combined)
         return EventWrite(event, before is not None)
 
     def forget(self, about: ObjectReference) -> None:
@@ -345,7 +347,7 @@ def created(event: CountedEvent, component: str) -> dict[str, Any]:
         "count": event.count,
         "type": event.type,
         "eventTime": None,
-        "reportingComponent": "" if event.message.startswith(COMBINED) else component,
+        "reportingComponent": "" if event.combined else component,
         "reportingInstance": "",
     }
 

@@ -71,7 +71,7 @@ class Scales:
         try:
             body = await self._client.request("GET", path)
         except errors.ApiError as error:
-            if error.not_found and error.message == errors.NO_RESOURCE:
+            if error.no_resource:
                 self._discovery.forget(ref.api_version)
             raise
         return self._taken(namespace, ref, decode(body))

@@ -14,9 +14,8 @@ import hpad
 from hpad.api.metadata import Key
 from hpad.kube import paths
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.client import Client
+from hpad.kube.client import Client, Limiter
 from hpad.kube.errors import ApiError
-from hpad.kube.limiter import Limiter
 
 PATH = "/api/v1/namespaces/n/pods/a"
 

@@ -8,10 +8,7 @@ from support.scripted_server import QUICK, failure, hangs, line, says, streams, 
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.sample import AdapterError
-from hpad.clock import SystemClock
-from hpad.kube import limiter, scale
-from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.client import Client
+from hpad.kube import scale
 from hpad.kube.cluster import Cluster
 from hpad.kube.errors import ApiError
 
@@ -267,33 +264,6 @@ async def test_a_kind_is_watched_from_the_moment_an_hpa_refers_to_it(script, clu
         await cluster.read_scale("fix", ref("Deployment"))
     assert script.count(SCALE) == 1
     assert script.count("/apis/apps/v1/replicasets") == 0
-
-
-async def test_a_cache_that_a_reconcile_called_for_takes_turns_like_any_other(script, recorded, running):
-    """Pages without end do not go before what is begun later than that reconcile."""
-    items = recorded("scale/deployment_get_as_v1_deployment")["body"]
-    script.on("GET", DEPLOYMENTS, says({"metadata": {"resourceVersion": "1", "continue": "more"}, "items": [items]}))
-    script.on("GET", "/later", says(b"in"))
-    clock = SystemClock()  # a page comes sooner than the next turn
-    limit = limiter.Limiter(clock, qps=5.0, burst=1)
-    async with Client(ClusterConfig(script.url), clock, timeout=2.0, limiter=limit) as client:
-        cluster = Cluster(client, clock, watch_hpas=False, reflector_options=QUICK)
-        caches = running(cluster.run())
-        await until(lambda: script.asked)
-
-        async def reconcile():
-            limiter.begin()
-            cluster.follow([ref("Deployment")])
-
-        async def later():
-            limiter.begin()
-            return await client.request("GET", "/later")
-
-        await asyncio.create_task(reconcile())
-        await until(lambda: script.count(DEPLOYMENTS) > 2)
-        assert await asyncio.wait_for(asyncio.create_task(later()), 60) == b"in"
-        caches.cancel()
-        await asyncio.wait({caches})
 
 
 async def test_what_has_not_been_heard_of_for_too_long_is_not_decided_on(script, client, clock, running, cluster):
