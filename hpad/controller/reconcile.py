@@ -18,6 +18,7 @@ from hpad.controller.overlap import Overlap, SelectorIndex
 from hpad.controller.workers import Worker
 from hpad.election import owner as ownership
 from hpad.engine import conditions, decide, examine, fallback_policy, settle
+from hpad.engine.status import next_history
 from hpad.engine.view import DRY_RUN, NO_MATCH, READ_FAILED, STALE, ScaleError, Tunables, View, Withheld
 from hpad.kube import errors
 from hpad.recording import reconciled
@@ -347,7 +348,7 @@ class Reconciler:
             self._memory(view.hpa),
             uid=view.hpa.metadata.uid,
             target=_target(view.hpa),
-            history=settle.remembered(view, decision, rescaled=False),
+            history=next_history(view, decision, rescaled=False),
             at=view.now,
             last_count=view.replicas,
             pending=pending,

@@ -1,7 +1,7 @@
-"""Verbs: the whole decision about one HPA, as pure stages.
+"""The decision about one HPA, as pure stages.
 
     examine  (gather)  measure  propose  recommend  restrain  (scale)  settle
 
-Two laws: everything that changes a replica count lives here or in `hpad.model`; nothing here waits, looks at a
-clock, writes or logs. `now` is an argument, once per decision.
+Everything that changes a replica count is here. Nothing here waits, reads a clock, writes or logs: `now` is an
+argument. Each stage runs once per reconcile, and its result is passed on.
 """

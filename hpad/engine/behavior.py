@@ -1,6 +1,6 @@
-"""spec.behavior, worked out once per object: windows and periods as durations, nothing left to default.
+"""The compiled form of spec.behavior, and the limits of one step: scaling policies, minimum and maximum.
 
-Limits of one step: the policies of spec.behavior, minimum and maximum.
+Sources: KEP-853 and Kubernetes 1.36, horizontal.go.
 """
 
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ _NOTHING: Final = timedelta(0)
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """At most `value` pods, or percent, within `period`."""
+    """Allows a change of at most `value` pods, or percent, within `period`."""
 
     type: str
     value: int
@@ -35,8 +35,11 @@ class Policy(msgspec.Struct, frozen=True):
         return f"{self.value}{unit} in {self.period.total_seconds():g} s"
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """The rules of one direction; `window` and `tolerance` are None where the daemon's own hold."""
+class DirectionRules(msgspec.Struct, frozen=True):
+    """The compiled rules of one direction. `longest` is the longest period of the policies.
+
+    `window` and `tolerance` are None where the settings of the daemon apply.
+    """
 
     window: timedelta | None
     select: str
@@ -46,30 +49,36 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Behavior(msgspec.Struct, frozen=True):
-    up: Rules
-    down: Rules
+    up: DirectionRules
+    down: DirectionRules
 
 
 def compile_behavior(behavior: HorizontalPodAutoscalerBehavior | None) -> Behavior | None:
-    """The rules of both directions; None where the spec has no behavior (other rules hold then)."""
+    """Returns the rules of both directions; None where the spec has no behavior.
+
+    Source of the defaults: Kubernetes 1.36, pkg/apis/autoscaling/v2/defaults.go: GenerateHPAScaleUpRules and
+    GenerateHPAScaleDownRules.
+    """
     if behavior is None:
         return None
     up = behavior.scale_up or HPAScalingRules()
     down = behavior.scale_down or HPAScalingRules()
     return Behavior(
-        up=_rules(up, _NOTHING, (_FOUR_PODS, _ALL)),
-        down=_rules(down, None, (_ALL,)),
+        up=_compile_direction(up, _NOTHING, (_FOUR_PODS, _ALL)),
+        down=_compile_direction(down, None, (_ALL,)),
     )
 
 
-def _rules(rules: HPAScalingRules, window: timedelta | None, policies: tuple[HPAScalingPolicy, ...]) -> Rules:
+def _compile_direction(
+    rules: HPAScalingRules, window: timedelta | None, policies: tuple[HPAScalingPolicy, ...]
+) -> DirectionRules:
     if rules.stabilization_window_seconds is not None:
         window = timedelta(seconds=rules.stabilization_window_seconds)
     compiled = tuple(
         Policy(policy.type, policy.value, timedelta(seconds=policy.period_seconds))
         for policy in (policies if rules.policies is None else rules.policies)
     )
-    return Rules(
+    return DirectionRules(
         window=window,
         select=rules.select_policy or MAX_CHANGE,
         policies=compiled,
@@ -82,15 +91,15 @@ Rescales = tuple[Rescale, ...]
 
 
 class Limited(msgspec.Struct, frozen=True, gc=False):
-    """The count after the limits; reason and message are those of the ScalingLimited condition.
+    """The count after the limits. `reason` and `message` belong to the condition ScalingLimited.
 
-    `said` names for people the limit that changed the count; "" where none did.
+    `explanation` names the limit that changed the count; "" where none did.
     """
 
     replicas: int
     reason: str
     message: str
-    said: str = ""
+    explanation: str = ""
 
 
 _WITHIN: Final = ("DesiredWithinRange", "the desired count is within the acceptable range")
@@ -102,36 +111,43 @@ _TOO_FEW: Final = (TOO_FEW, "the desired replica count is less than the minimum 
 
 
 def limit(
-    wanted: int, current: int, low: int, high: int, behavior: Behavior, history: History, now: datetime
+    desired: int, current: int, low: int, high: int, behavior: Behavior, history: History, now: datetime
 ) -> Limited:
-    """Hold a step to what policies and bounds allow: growing to the maximum, shrinking to the minimum."""
-    if wanted > current:
-        reachable = max(current, _highest(behavior.up, current, history, now))
-        if wanted > high <= reachable:
+    """Limits a step by the policies of spec.behavior and by `low` and `high`.
+
+    Source: Kubernetes 1.36, horizontal.go: convertDesiredReplicasWithBehaviorRate.
+    """
+    if desired > current:
+        reachable = max(current, _reachable(behavior.up, current, history, now, up=True))
+        if desired > high <= reachable:
             return _at_most(high)
-        if wanted > reachable:
-            return Limited(reachable, *_TOO_FAST_UP, f"growth is limited to {reachable}{_by(behavior.up, 'scaleUp')}")
-    elif wanted < current:
-        reachable = min(current, _lowest(behavior.down, current, history, now))
-        if wanted < low >= reachable:
+        if desired > reachable:
+            text = f"growth is limited to {reachable}{_by(behavior.up, 'scaleUp')}"
+            return Limited(reachable, *_TOO_FAST_UP, text)
+    elif desired < current:
+        reachable = min(current, _reachable(behavior.down, current, history, now, up=False))
+        if desired < low >= reachable:
             return _at_least(low)
-        if wanted < reachable:
-            said = f"shrinking is limited to {reachable}{_by(behavior.down, 'scaleDown')}"
-            return Limited(reachable, *_TOO_FAST_DOWN, said)
-    return Limited(wanted, *_WITHIN)
+        if desired < reachable:
+            text = f"shrinking is limited to {reachable}{_by(behavior.down, 'scaleDown')}"
+            return Limited(reachable, *_TOO_FAST_DOWN, text)
+    return Limited(desired, *_WITHIN)
 
 
-def limit_plainly(wanted: int, current: int, low: int, high: int) -> Limited:
-    """Without spec.behavior: at most twice as many, or four, and never outside the bounds."""
+def limit_without_behavior(desired: int, current: int, low: int, high: int) -> Limited:
+    """Limits a step without spec.behavior: to twice the current count or 4, and to `low` and `high`.
+
+    Source: Kubernetes 1.36, horizontal.go: convertDesiredReplicasWithRules and calculateScaleUpLimit.
+    """
     reachable = float_to_int32(max(2.0 * current, 4.0))
-    if wanted < low:
+    if desired < low:
         return _at_least(low)
-    if wanted > high <= reachable:
+    if desired > high <= reachable:
         return _at_most(high)
-    if wanted > reachable:
-        said = f"growth is limited to {reachable} for now (twice as many at most, or 4)"
-        return Limited(reachable, *_TOO_FAST_UP, said)
-    return Limited(wanted, *_WITHIN)
+    if desired > reachable:
+        text = f"growth is limited to {reachable} for now (twice as many at most, or 4)"
+        return Limited(reachable, *_TOO_FAST_UP, text)
+    return Limited(desired, *_WITHIN)
 
 
 def _at_most(high: int) -> Limited:
@@ -142,59 +158,49 @@ def _at_least(low: int) -> Limited:
     return Limited(low, *_TOO_FEW, f"the minimum is {low}")
 
 
-def _by(rules: Rules, direction: str) -> str:
-    """The rules of one direction as a reason."""
+def _by(rules: DirectionRules, direction: str) -> str:
+    """Names the rules of one direction as the cause of a limit."""
     if rules.select == DISABLED:
         return f", since {direction} is disabled"
     joined = (" and " if rules.select == MIN_CHANGE else " or ").join(map(str, rules.policies))
     return f" for now ({direction} policies: {joined or 'none'})"
 
 
-def _highest(rules: Rules, current: int, history: History, now: datetime) -> int:
-    """How far up the policies let the target go now."""
+def _reachable(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> int:
+    """Returns the count that the policies of one direction allow now.
+
+    selectPolicy Max takes the policy that allows the largest change, Min the one that allows the smallest. Source:
+    Kubernetes 1.36, horizontal.go: calculateScaleUpLimitWithScalingRules, calculateScaleDownLimitWithBehaviors.
+    """
     if rules.select == DISABLED:
         return current
-    timid = rules.select == MIN_CHANGE
-    result = MAX_INT32 if timid else MIN_INT32
-    reach = 0
-    ups, downs = history.scale_ups, _certain(history.scale_downs)
+    take_largest = (rules.select != MIN_CHANGE) == up
+    result = MIN_INT32 if take_largest else MAX_INT32
+    reach, sign = 0, 1 if up else -1
+    # An uncertain rescale must not allow a further change in the other direction.
+    ups = history.scale_ups if up else _certain(history.scale_ups)
+    downs = _certain(history.scale_downs) if up else history.scale_downs
     for policy in rules.policies:
         start = _at_start(current, ups, downs, now - policy.period)
         if policy.type == PODS:
-            reach = int32(start + policy.value)
+            reach = int32(start + sign * policy.value)
         elif policy.type == PERCENT:
-            # Rounded up: rounded down, a small target would never grow.
-            reach = ceil_int32(float(start) * (1 + float(policy.value) / 100))
-        result = min(result, reach) if timid else max(result, reach)
-    return result
-
-
-def _lowest(rules: Rules, current: int, history: History, now: datetime) -> int:
-    """How far down the policies let the target go now."""
-    if rules.select == DISABLED:
-        return current
-    timid = rules.select == MIN_CHANGE
-    result = MIN_INT32 if timid else MAX_INT32
-    reach = 0
-    ups, downs = _certain(history.scale_ups), history.scale_downs
-    for policy in rules.policies:
-        start = _at_start(current, ups, downs, now - policy.period)
-        if policy.type == PODS:
-            reach = int32(start - policy.value)
-        elif policy.type == PERCENT:
-            reach = float_to_int32(float(start) * (1 - float(policy.value) / 100))
-        result = max(result, reach) if timid else min(result, reach)
+            count = float(start) * (1 + sign * float(policy.value) / 100)
+            reach = ceil_int32(count) if up else float_to_int32(count)  # rounded down, 1 replica would never grow
+        result = max(result, reach) if take_largest else min(result, reach)
     return result
 
 
 def _at_start(current: int, ups: Rescales, downs: Rescales, cutoff: datetime) -> int:
-    """How many replicas there were when the period began."""
+    """Returns the replica count at the start of a policy's period.
+
+    Source: Kubernetes 1.36, horizontal.go: getReplicasChangePerPeriod.
+    """
     return int32(current - _changed(ups, cutoff) + _changed(downs, cutoff))
 
 
 def _certain(rescales: Rescales) -> Rescales:
-    """Growth that perhaps was none must not let a target shrink further, nor the other way round."""
-    return tuple(held for held in rescales if not held.uncertain) if rescales else rescales
+    return tuple(rescale for rescale in rescales if not rescale.uncertain) if rescales else rescales
 
 
 def _changed(rescales: Rescales, cutoff: datetime) -> int:

@@ -1,6 +1,6 @@
-"""The decision: what the target is set to, and why.
+"""Runs the stages measure to restrain and returns the decision: the replica count of the target, and why.
 
-How a decision came about, stage by stage: evidence for people, the store and the status page.
+The trace of a decision names the result of each stage, for logs and the status page.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,8 @@ import msgspec
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine import explain
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict
-from hpad.engine.fallback import apply_fallback
 from hpad.engine.propose import Proposal, propose
-from hpad.engine.recommend import Recommendation, recommend
+from hpad.engine.recommend import Recommendation, apply_fallback, recommend
 from hpad.engine.restrain import Restrained, restrain
 from hpad.engine.view import View
 
@@ -35,12 +34,11 @@ _BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reconcile decided. `str()` of it is one sentence for logs, tables and tests.
+    """The result of one reconcile. `str()` of it is one sentence for logs, tables and tests.
 
-    `scale_to` is the count to write, None where nothing is to be written; `desired` the count the target should have
-    (its current one where nothing could be decided). `reason` is Kubernetes' own, part of the rescale event.
-    `proposals` are the evidence, one per metric of the spec; `recommendation` and `restrained` are there once metrics
-    decided.
+    `scale_to` is the count to write, None where nothing is written. `desired` is the count the target should have; the
+    current one where nothing could be decided. `reason` is that of the rescale event. `proposals` has one entry per
+    metric of the spec. `recommendation` and `restrained` are set where the metrics decided.
     """
 
     name: str
@@ -55,14 +53,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def undecided(self) -> bool:
-        """Whether something kept the engine from deciding (a target set to zero is not that)."""
+        """Whether the engine could not decide; False for a target that was set to zero."""
         if isinstance(self.verdict, Halt):
             return self.verdict.kind != DISABLED
         return self.recommendation is not None and self.recommendation.leader is None
 
     @property
     def trace(self) -> Trace:
-        """How it came about, stage by stage."""
+        """The result of each stage, in order."""
         steps = [Step("examine", str(self.verdict))]
         for proposal in self.proposals:
             if proposal.usage is not None:
@@ -76,14 +74,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> tuple[explain.Stage, ...]:
-        """Every stage that had its part in the count, in order; () where metrics did not decide."""
+        """The stages that determined the count, in order; () where the metrics did not decide."""
         if self.recommendation is None or self.restrained is None:
             return ()
         return explain.stages(self.proposals, self.recommendation, self.restrained, self.current, self.desired)
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, by its cause; None where all is well. Fallbacks in force hide no failure."""
+        """The causes of all failures, those behind a fallback included; None where there are none."""
         if isinstance(self.verdict, Halt):
             return None if self.verdict.kind == DISABLED else self.verdict.text
         failing = [f"{proposal.metric.label}: {proposal.cause}" for proposal in self.proposals if proposal.error]
@@ -92,13 +90,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if isinstance(self.verdict, Halt):
             return str(self.verdict)
-        moved = f"scale {self.name} from {self.current} to {self.desired}"
+        move = f"scale {self.name} from {self.current} to {self.desired}"
         if isinstance(self.verdict, Clamp):
-            return f"{moved}: {self.verdict}"
+            return f"{move}: {self.verdict}"
         if self.recommendation is None or self.restrained is None or self.recommendation.leader is None:
             return f"cannot decide: {self.recommendation and explain.undecided(self.proposals, self.recommendation)}"
-        why = explain.joined(self.stages) + explain.beside(self.proposals, self.recommendation.leader)
-        return f"keep {self.current}: {why}" if self.scale_to is None else f"{moved}: {why}"
+        why = explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation.leader)
+        return f"keep {self.current}: {why}" if self.scale_to is None else f"{move}: {why}"
 
 
 def decide(view: View, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> Decision:
@@ -136,7 +134,7 @@ def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterEr
             recommendation=recommendation,
         )
     restrained = restrain(view, recommendation)
-    desired, reason = restrained.replicas, _reason(recommendation.leader, restrained.wanted, current)
+    desired, reason = restrained.replicas, _reason(recommendation.leader, restrained.recommended, current)
     low = view.min_replicas
     if current == 0 and desired < low:
         desired, reason = low, reason or _BELOW_MINIMUM
@@ -153,9 +151,9 @@ def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterEr
     )
 
 
-def _reason(leader: Proposal, wanted: int, current: int) -> str:
-    if leader.fallback and wanted != current:
+def _reason(leader: Proposal, recommended: int, current: int) -> str:
+    if leader.fallback and recommended != current:
         return f"{leader.metric.description} {leader.fallback}"
-    if wanted > current:
+    if recommended > current:
         return f"{leader.metric.description} above target"
-    return "All metrics below target" if wanted < current else ""
+    return "All metrics below target" if recommended < current else ""

@@ -1,4 +1,4 @@
-"""A decision in words: which stages changed the replica count, in order, from the reading to the count that is set."""
+"""Explains a decision: the stages that changed the replica count, in order, from the metric to the final count."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MINIMUM: Final = "minimum"
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """One stage that had its part in the count: which, the count after it, and a clause that says why."""
+    """One stage that determined the count: its name, the count after it, and a clause that says why."""
 
     name: str
     replicas: int
@@ -33,9 +33,9 @@ class Stage(msgspec.Struct, frozen=True):
 def stages(
     proposals: Sequence[Proposal], recommendation: Recommendation, restrained: Restrained, current: int, desired: int
 ) -> tuple[Stage, ...]:
-    """The leading metric's proposal, and every later stage that changed the count, in order.
+    """Returns the leading metric's proposal and each later stage that changed the count; () without a leader.
 
-    There is a leader; the last count is `desired`.
+    The count of the last stage is `desired`.
     """
     leader = recommendation.leader
     if leader is None:
@@ -45,7 +45,7 @@ def stages(
         found.append(Stage(ACTIVATION, leader.replicas, _activation(leader)))
     if recommendation.replicas < 0:
         found.append(Stage(NEGATIVE, 0, "less than 0 counts as 0"))
-    if restrained.held is not None:
+    if restrained.deciding is not None:
         found.append(Stage(STABILIZATION, restrained.stabilized, restrained.stabilization))
     if restrained.limit:
         found.append(Stage(LIMIT, restrained.replicas, restrained.limit))
@@ -62,21 +62,21 @@ def joined(found: Sequence[Stage]) -> str:
     return f"{first.text}; {first.replicas} wanted but {'; '.join(stage.text for stage in later)}"
 
 
-def beside(proposals: Sequence[Proposal], leader: Proposal | None) -> str:
-    """What is to be known of the metrics that do not lead: failures, fallbacks and thresholds in force."""
-    told = []
+def other_metrics(proposals: Sequence[Proposal], leader: Proposal | None) -> str:
+    """Names failures, fallbacks and activation thresholds of the metrics that do not lead."""
+    notes = []
     for proposal in proposals:
         if proposal is leader:
             continue
         if proposal.error is not None:
-            told.append(failure(proposal))
+            notes.append(failure(proposal))
         elif proposal.measured is not None:
-            told.append(f"{proposal.metric.label} wants {_activation(proposal)}")
-    return "".join(f"; {each}" for each in told)
+            notes.append(f"{proposal.metric.label} wants {_activation(proposal)}")
+    return "".join(f"; {each}" for each in notes)
 
 
 def undecided(proposals: Sequence[Proposal], recommendation: Recommendation) -> str:
-    """Why nothing moves: the metrics that fail and their causes, and what the others want in vain."""
+    """Says why the count stays: the failing metrics with their causes, and the proposals that are not applied."""
     failing = [proposal for proposal in proposals if proposal.error is not None]
     if not failing:
         return recommendation.error or "no metric can be read"
@@ -85,7 +85,7 @@ def undecided(proposals: Sequence[Proposal], recommendation: Recommendation) -> 
 
 
 def failure(proposal: Proposal) -> str:
-    """A metric that failed, the cause, and what stands in for it."""
+    """Names a failed metric, the cause, and its fallback."""
     label = proposal.metric.label
     return (
         f"{label} {proposal.fallback} ({proposal.cause})" if proposal.fallback else f"{label} fails: {proposal.cause}"
@@ -108,13 +108,13 @@ def _measured(proposals: Sequence[Proposal], leader: Proposal, count: int, curre
 
 
 def _shrinks(proposal: Proposal, current: int) -> bool:
-    """Whether the reading lies below its target, and so asks for fewer."""
+    """Whether the metric is below its target and proposes fewer replicas."""
     fewer = proposal.error is None and not proposal.tolerated and proposal.replicas < current
     return fewer and _ratio(proposal) < 1.0
 
 
 def _ratio(proposal: Proposal) -> float:
-    """Reading / target; without replicas to share a total there is none, and the total itself says where it lies."""
+    """Usage / metric target; 0 where there is no usage or the ratio is not a number."""
     usage = proposal.usage
     if usage is None or math.isnan(usage.ratio):
         return 0.0
@@ -131,7 +131,7 @@ def _standing(proposal: Proposal) -> str:
 
 
 def _caution(proposal: Proposal) -> str:
-    """The reading once the pods that say nothing are counted in, "" where that makes no difference."""
+    """Gives the usage with unready and missing pods counted in; "" where it makes no difference."""
     usage, metric = proposal.usage, proposal.metric
     if usage is None or usage.cautious is None or usage.cautious == usage.ratio:
         return ""
@@ -144,7 +144,7 @@ def _caution(proposal: Proposal) -> str:
 
 
 def _why(proposal: Proposal, count: int, current: int) -> str:
-    """The arithmetic, where reading and count would not go together without it."""
+    """Shows the calculation where the usage alone does not explain the count."""
     usage, ratio = proposal.usage, _ratio(proposal)
     if usage is None:
         return ""
@@ -167,13 +167,13 @@ def _tolerated(proposal: Proposal, count: int, current: int) -> str:
 
 
 def _needed(proposal: Proposal, ratio: float, current: int) -> tuple[str, float] | None:
-    """How the count before rounding comes about, and that count; None where it is no number."""
+    """Returns the calculation of the count before rounding, and that count; None where it is not a number."""
     usage, metric = proposal.usage, proposal.metric
     if usage is None or not math.isfinite(ratio):
         return None
     if not metric.of_pods and metric.kind == AVERAGE_VALUE and usage.total is not None:
         needed = usage.total / metric.amount
-        return f"{amounts.rounded(usage.total, 0, metric.unit)} / {proposal.wanted} is {_number(needed)}", needed
+        return f"{amounts.rounded(usage.total, 0, metric.unit)} / {proposal.metric_target} is {_number(needed)}", needed
     if not metric.of_pods and current == 0:
         return f"{_number(ratio)} times the target", ratio
     needed = ratio * (usage.pods or 0)
@@ -192,7 +192,7 @@ def _up(needed: float) -> int:
 
 
 def _number(number: float) -> str:
-    """Three digits or more: as many as tell the number from the nearest whole one."""
+    """Writes at least three digits: enough to tell the number from the nearest integer."""
     return amounts.rounded(Fraction(number) * 1000, round(number) * 1000)
 
 

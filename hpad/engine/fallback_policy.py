@@ -1,25 +1,25 @@
-"""What an HPA's author, or whoever configures a source, wants beyond the API: what to do while a metric fails, and
-from which value on it counts as activity. Without either, everything is as in Kubernetes.
+"""Fallback policies: what a metric proposes while it fails, and from which value on it counts as active.
+
+They come from annotations of the HPA, else from the settings of the metric source. Without them a failing
+metric has the effect it has in Kubernetes.
 
 | annotation of the HPA              | value                      | meaning                                         |
 | ---------------------------------- | -------------------------- | ----------------------------------------------- |
-| `hpad.io/fallback`                 | POLICY, or METRIC=POLICY,… | what stands in for a metric without a sample    |
+| `hpad.io/fallback`                 | POLICY, or METRIC=POLICY,… | what a metric proposes while it has no sample   |
 | `hpad.io/failure-duration-seconds` | whole number, default 180  | how long it must have failed before that        |
-| `hpad.io/activation`               | NUMBER, or METRIC=NUMBER,… | where minReplicas is 0: above it, and only      |
-|                                    |                            | above it, there is work to do (Object, External)|
+| `hpad.io/activation`               | NUMBER, or METRIC=NUMBER,… | with minReplicas 0: the metric is active above  |
+|                                    |                            | this value only (Object, External)              |
 
 | POLICY          | while the metric fails                                                                       |
 | --------------- | -------------------------------------------------------------------------------------------- |
-| `hold`          | as Kubernetes: no scale-down, and nothing at all if no other metric works                     |
-| `replicas:N`    | the metric asks for N replicas; the largest proposal wins, min, max and behavior hold         |
-| `last-good:AGE` | the metric asks, at once, for what it asked for last, for no longer than AGE ("10m")          |
-| `ignore`        | the others decide alone, also on a scale-down; as hold if there is none                       |
+| `hold`          | as Kubernetes: no scale-down, and no change at all if every metric fails                      |
+| `replicas:N`    | proposes N replicas; the largest proposal wins; min, max and behavior apply                   |
+| `last-good:AGE` | proposes, at once, its last successful proposal, for no longer than AGE ("10m")               |
+| `ignore`        | the other metrics decide alone, also on a scale-down; as hold if there is no other            |
 
-A policy may end in ` after DURATION` ("replicas:5 after 60s"), in place of the failure duration. `replicas` follows
-KEP-5679 (`fallback.replicas`, `failureDurationSeconds`), for metrics of all types; the others go beyond it. The same
-policies can be given to a source (`fallback:`); the HPA's own come first. None of them hides the failure.
-
-What stands in for an HPA's metrics while they fail: by its annotations, else by the configuration of the source.
+A policy may end in ` after DURATION` ("replicas:5 after 60s"), which replaces the failure duration. `replicas` follows
+KEP-5679 (`fallback.replicas`, `failureDurationSeconds`), for metrics of all types; the others go beyond it. The
+annotations take precedence over the settings of a source (`fallback:`). No policy hides the failure.
 """
 
 import difflib
@@ -58,7 +58,7 @@ _MOST: Final = 2**31 - 1
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy. `after` None: the failure duration (for last-good: at once)."""
+    """One policy. `after` is None where the failure duration applies (last-good: at once)."""
 
     kind: str
     replicas: int = 0
@@ -71,14 +71,14 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FallbackPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of one metric. `activation` is in milli-units."""
+    """The fallback and the activation threshold, in milli-units, of one metric."""
 
     fallback: Fallback | None = None
     activation: int | None = None
 
 
 class FallbackPolicies(NamedTuple):
-    """The terms of each metric, in order (empty: none at all), and what is wrong with the annotations, if anything."""
+    """The policy of each metric, in order (empty: none), and what is wrong with the annotations, if anything."""
 
     policies: tuple[FallbackPolicy, ...]
     error: str | None
@@ -88,7 +88,7 @@ NO_POLICIES: Final = FallbackPolicies((), None)
 
 
 def from_annotations(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> FallbackPolicies:
-    """What the annotations say about the metrics of those names. Never raises: a wrong annotation says nothing."""
+    """Returns the policies of the metrics with these names. Never raises: `error` names invalid annotations."""
     if not annotations:
         return NO_POLICIES
     fallback, activation = annotations.get(FALLBACK), annotations.get(ACTIVATION)
@@ -98,33 +98,34 @@ def from_annotations(annotations: Mapping[str, str] | None, metrics: Sequence[st
 
 
 def annotation_errors(annotations: Mapping[str, str] | None, metrics: Sequence[str]) -> dict[str, str]:
-    """What is wrong with the annotations under `hpad.io/`, by annotation, and what would be right; also of those that
-    `from_annotations` never looks at, since there is no such annotation, or none that it could go with.
+    """Returns what is wrong with the annotations under `hpad.io/`, by annotation.
+
+    Includes unknown annotations, and known ones that have no effect.
     """
     own = {name: text for name, text in (annotations or {}).items() if name.startswith(PREFIX)}
     if not own:
         return {}
     found = {name: _unknown(name) for name in own if name not in ANNOTATIONS}
-    judged = _parsed(own.get(FALLBACK), own.get(FAILURE_DURATION), own.get(ACTIVATION), tuple(metrics))
-    return found | dict(judged.errors)
+    result = _parsed(own.get(FALLBACK), own.get(FAILURE_DURATION), own.get(ACTIVATION), tuple(metrics))
+    return found | dict(result.errors)
 
 
 def parse(text: str) -> Fallback:
-    """One policy; raises ValueError that says what would be right."""
+    """Parses one policy. Raises ValueError that names the valid forms."""
     found = _POLICY.fullmatch(text.strip())
     kind, value, after = found.group("kind", "value", "after") if found else ("", None, None)
     takes = {HOLD: False, IGNORE: False, REPLICAS: True, LAST_GOOD: True}
     if takes.get(kind) is not (value is not None):
         raise ValueError(f"{shown(text)} is not one of {_FORMS}")
-    held = None if after is None else _duration(after)
+    delay = None if after is None else _duration(after)
     if kind == REPLICAS:
-        return Fallback(kind=kind, replicas=_count(value or "", 1, _MOST), after=held)
+        return Fallback(kind=kind, replicas=_count(value or "", 1, _MOST), after=delay)
     age = _duration(value) if value is not None else timedelta()
-    return Fallback(kind=kind, age=age, after=held)
+    return Fallback(kind=kind, age=age, after=delay)
 
 
 class _Parsed(NamedTuple):
-    """The terms of each metric, and the flaw of each annotation that has one."""
+    """The policy of each metric, and the error of each invalid annotation."""
 
     policies: tuple[FallbackPolicy, ...]
     errors: tuple[tuple[str, str], ...]
@@ -134,24 +135,24 @@ class _Parsed(NamedTuple):
 def _read(
     fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]
 ) -> FallbackPolicies:
-    judged = _parsed(fallback, failure, activation, metrics)
+    result = _parsed(fallback, failure, activation, metrics)
     return FallbackPolicies(
-        judged.policies, "; ".join(f"annotation {name}: {error}" for name, error in judged.errors) or None
+        result.policies, "; ".join(f"annotation {name}: {error}" for name, error in result.errors) or None
     )
 
 
 def _parsed(fallback: str | None, failure: str | None, activation: str | None, metrics: tuple[str, ...]) -> _Parsed:
     found: list[tuple[str, str]] = []
 
-    def said(name: str, text: str | None, one: Callable[[str], T]) -> dict[str, T]:
+    def parsed(name: str, text: str | None, one: Callable[[str], T]) -> dict[str, T]:
         try:
             return {} if text is None else _by_metric(text, one, metrics)
         except ValueError as error:
             found.append((name, str(error)))
             return {}
 
-    after = said(FAILURE_DURATION, failure, lambda text: timedelta(seconds=_count(text, 0, 10**9)))
-    fallbacks, thresholds = said(FALLBACK, fallback, parse), said(ACTIVATION, activation, _threshold)
+    after = parsed(FAILURE_DURATION, failure, lambda text: timedelta(seconds=_count(text, 0, 10**9)))
+    fallbacks, thresholds = parsed(FALLBACK, fallback, parse), parsed(ACTIVATION, activation, _threshold)
     policies = tuple(
         FallbackPolicy(fallback=_timed(fallbacks.get(name), after.get(name)), activation=thresholds.get(name))
         for name in metrics
@@ -167,7 +168,7 @@ def _unknown(name: str) -> str:
 
 
 def _by_metric(text: str, one: Callable[[str], T], metrics: tuple[str, ...]) -> dict[str, T]:
-    """The value for each metric: of its own name, else the one without a name."""
+    """Returns the value for each metric: the one with its name, else the one without a name."""
     named: dict[str, T] = {}
     for part in text.split(","):
         name, equals, value = part.strip().rpartition("=")
@@ -206,11 +207,11 @@ def _count(text: str, low: int, high: int) -> int:
 
 
 Fallbacks = Callable[[Query], Fallback | None]
-"""What the configuration says of the source of a query."""
+"""Returns the fallback that the settings of a query's source name, if any."""
 
 
 def policies_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> FallbackPolicies:
-    """The terms of each metric of the HPA, in order; none at all where neither it nor a source has any."""
+    """Returns the policy of each metric of the HPA, in order; none where neither it nor a source has any."""
     if fallbacks is None and not hpa.metadata.annotations:
         return NO_POLICIES
     metrics = compiled_spec(hpa).metrics
@@ -220,9 +221,9 @@ def policies_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> Fa
     offered = [None if metric.error is not None else fallbacks(metric.query) for metric in metrics]
     if not any(offered):
         return own
-    held = own.policies or (FallbackPolicy(),) * len(metrics)
+    policies = own.policies or (FallbackPolicy(),) * len(metrics)
     merged = tuple(
         each if each.fallback is not None else msgspec.structs.replace(each, fallback=fallback)
-        for each, fallback in zip(held, offered, strict=True)
+        for each, fallback in zip(policies, offered, strict=True)
     )
     return FallbackPolicies(merged, own.error)

@@ -1,4 +1,4 @@
-"""What is remembered of one HPA from decision to decision."""
+"""The history of one HPA: what later decisions need of earlier ones."""
 
 from datetime import timedelta
 from typing import TypeVar
@@ -9,26 +9,26 @@ from hpad.api.metadata import Moment
 
 
 class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
-    """A replica count that was wanted before stabilization, and when.
+    """A replica count that was recommended before stabilization, and when (horizontal.go: timestampedRecommendation).
 
-    `uncertain` marks one that may hide others, which were lost: it stands for whatever count the target has.
+    `uncertain` marks an entry that may stand for lost ones: it counts as whatever count the target has now.
     """
 
     timestamp: Moment
     replicas: int
     uncertain: bool = False
 
-    def standing_for(self, current: int) -> "PastRecommendation":
-        """What it says of a target with so many replicas."""
+    def with_current(self, current: int) -> "PastRecommendation":
+        """Returns the entry with its count; with `current` where it is uncertain."""
         return PastRecommendation(self.timestamp, current) if self.uncertain else self
 
 
 class Rescale(msgspec.Struct, frozen=True, gc=False):
-    """A change of the replica count that was written: how many pods, always positive, and when.
+    """A written change of the replica count: how many pods, always positive, and when (timestampedScaleEvent).
 
-    `outdated` marks one that was older than every policy's period when a later change was remembered: its place is
-    taken by the next change, even if a policy has become longer since. `uncertain` marks one that nothing proves: it
-    holds further changes in its own direction back, but allows none in the other.
+    `outdated` marks an entry that was older than the period of every policy when a later change was stored. The next
+    change replaces it, even if a policy has become longer since (horizontal.go: storeScaleEvent). `uncertain` marks a
+    change that may not have happened: it limits changes in its own direction, and allows none in the other.
     """
 
     timestamp: Moment
@@ -41,9 +41,9 @@ Dated = TypeVar("Dated", PastRecommendation, Rescale)
 
 
 class LastSample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What one metric last said: when and how many replicas it wanted, and since when it fails (None: it does not).
+    """The last successful proposal of one metric and its time, and since when the metric fails (None: it does not).
 
-    `metric` is the label of its goal.
+    `metric` is the label of the compiled metric.
     """
 
     metric: str
@@ -51,19 +51,27 @@ class LastSample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     good_at: Moment | None = None
     replicas: int = 0
 
+    def shifted(self, by: timedelta) -> "LastSample":
+        """Returns the entry with its times moved by `by`."""
+        return msgspec.structs.replace(
+            self,
+            failing_since=None if self.failing_since is None else self.failing_since + by,
+            good_at=None if self.good_at is None else self.good_at + by,
+        )
+
 
 NO_SAMPLE = LastSample("")
 
 
 def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
-    """The same recommendations or rescales, so much later."""
-    return tuple(msgspec.structs.replace(held, timestamp=held.timestamp + by) for held in past)
+    """Returns the entries with their times moved by `by`."""
+    return tuple(msgspec.structs.replace(entry, timestamp=entry.timestamp + by) for entry in past)
 
 
 class History(msgspec.Struct, frozen=True):
-    """Recommendations feed the stabilization windows, rescales the rate policies. Empty for a new HPA.
+    """Recommendations feed the stabilization windows, rescales the scaling policies. Empty for a new HPA.
 
-    `last_samples` is kept for HPAs with terms of their own about metrics that fail (see `hpad.engine.fallback_policy`).
+    `last_samples` is kept only for HPAs with fallback policies (see `hpad.engine.fallback_policy`).
     """
 
     recommendations: tuple[PastRecommendation, ...] = ()
@@ -71,24 +79,17 @@ class History(msgspec.Struct, frozen=True):
     scale_downs: tuple[Rescale, ...] = ()
     last_samples: tuple[LastSample, ...] = ()
 
-    def of(self, metric: str) -> LastSample:
-        """What was heard of the metric of that label, NEVER_HEARD if nothing was."""
+    def last_sample(self, metric: str) -> LastSample:
+        """Returns the entry of the metric with that label, NO_SAMPLE if there is none."""
         return next((known for known in self.last_samples if known.metric == metric), NO_SAMPLE)
 
     def shifted(self, by: timedelta) -> "History":
-        """The same history, so much later."""
+        """Returns the history with all times moved by `by`."""
         return History(
             shifted(self.recommendations, by),
             shifted(self.scale_ups, by),
             shifted(self.scale_downs, by),
-            tuple(
-                msgspec.structs.replace(
-                    held,
-                    failing_since=None if held.failing_since is None else held.failing_since + by,
-                    good_at=None if held.good_at is None else held.good_at + by,
-                )
-                for held in self.last_samples
-            ),
+            tuple(sample.shifted(by) for sample in self.last_samples),
         )
 
 

@@ -1,8 +1,6 @@
-"""What a sample says about a goal: how much is used, by how many pods, and the ratio of the two.
+"""Second stage: measures the usage of one metric from a sample.
 
-One sample against one goal.
-
-Metrics read as a whole: Object and External.
+Metrics per pod are in `hpad.engine.pods`; Object and External metrics, with one value for the whole target, are here.
 """
 
 from collections.abc import Sequence
@@ -23,7 +21,11 @@ def total(
     status_replicas: int,
     gates: Gates,
 ) -> Usage:
-    """Usage of a whole, shared by the replicas that the target reports (AverageValue) or held to the goal (Value)."""
+    """Returns the usage of an Object or External metric: per reported replica (AverageValue) or in total (Value).
+
+    Source: Kubernetes 1.36, replica_calculator.go: GetObjectMetricReplicas, GetObjectPerPodMetricReplicas,
+    GetExternalMetricReplicas, GetExternalPerPodMetricReplicas.
+    """
     average = metric.kind == AVERAGE_VALUE
     used = min(MAX_INT64, sample.value) if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
     if not average:
@@ -38,9 +40,10 @@ def total(
 
 
 def _sum(values: Sequence[int], average: bool, gates: Gates) -> int:
-    """The sum of all series, at most what an int64 holds.
+    """Returns the sum of all series, at most the largest int64.
 
-    The original takes a negative sum for an overflow wherever the goal is an average, and so scales to max.
+    Kubernetes treats a negative sum of an AverageValue metric as an overflow and scales to the maximum; the gate
+    HPANegativeExternalSum prevents this.
     """
     used = 0
     for value in values:
@@ -51,9 +54,9 @@ def _sum(values: Sequence[int], average: bool, gates: Gates) -> int:
 
 
 def _share(sample: ObjectSample | ExternalSample, used: int, replicas: int, gates: Gates) -> int | None:
-    """What is used for each replica, rounded up. With none there is no such number, but the original writes one.
+    """Returns the usage per replica, rounded up; None without replicas (Kubernetes divides by zero there).
 
-    A sum of series that an int64 cannot hold is reported as it is: nobody knows what a share of it would be.
+    A sum of series beyond an int64 is reported undivided.
     """
     if replicas == 0 and gates.HPAZeroStatusReplicas:
         return None
@@ -62,23 +65,20 @@ def _share(sample: ObjectSample | ExternalSample, used: int, replicas: int, gate
     return ceil_int64(quotient(float(used), float(replicas)))
 
 
-__all__ = ["Unmeasurable", "Usage", "measure"]
-
-
 def measure(
     metric: CompiledMetric, sample: Sample, pods: Sequence[Pod], status_replicas: int, now: datetime, tunables: Tunables
 ) -> Usage:
-    """Usage against the goal; raises Unmeasurable where the sample says nothing about it."""
+    """Returns the usage of one metric. Raises Unmeasurable where the sample does not fit or no pod counts."""
     if metric.of_pods:
         if not isinstance(sample, PodSample):
             raise _misfit(metric, sample, PodSample)
         return per_pod(metric, sample, pods, now, tunables)
-    wanted = ExternalSample if metric.type == EXTERNAL else ObjectSample
-    if isinstance(sample, PodSample) or not isinstance(sample, wanted):
-        raise _misfit(metric, sample, wanted)
+    expected = ExternalSample if metric.type == EXTERNAL else ObjectSample
+    if isinstance(sample, PodSample) or not isinstance(sample, expected):
+        raise _misfit(metric, sample, expected)
     return total(metric, sample, pods, status_replicas, tunables.gates)
 
 
-def _misfit(metric: CompiledMetric, sample: Sample, wanted: type) -> Unmeasurable:
+def _misfit(metric: CompiledMetric, sample: Sample, expected: type) -> Unmeasurable:
     got = type(sample).__name__
-    return Unmeasurable(f"the metric source answered a {metric.type} metric with {got}; it takes {wanted.__name__}")
+    return Unmeasurable(f"the metric source answered a {metric.type} metric with {got}; it takes {expected.__name__}")

@@ -1,10 +1,7 @@
-"""Which pods count: the readiness rules of the HPA (Kubernetes documentation, "Algorithm details").
+"""Measures metrics per pod: Resource, ContainerResource and Pods.
 
-Metrics read pod by pod: Resource, ContainerResource and Pods.
-
-What pods ask for: the hundred percent of a Utilization goal.
-
-The result of measuring, and the error where there is none.
+Pods are sorted by readiness first; a Utilization target relates their usage to their requests. Source: Kubernetes 1.36,
+replica_calculator.go, and the Kubernetes documentation, "Horizontal Pod Autoscaling: Algorithm details".
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +20,11 @@ _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """`counted`: pod name -> value of every sample that counts (one of a pod nobody listed included).
+    """The pods of one metric by readiness.
 
-    `ready` pods have a value that counts; the names of the others: `unready` (pending, or starting), `missing`
-    (without a value) and `ignored` (being deleted, or failed).
+    `counted` maps pod names to the values that count, those of unlisted pods included. `ready` is the number of listed
+    pods with such a value. The other pods are `unready` (pending or starting), `missing` (without a value) or
+    `ignored` (being deleted, or failed).
     """
 
     counted: dict[str, int]
@@ -39,7 +37,10 @@ class Groups(msgspec.Struct, frozen=True):
 def group(
     pods: Sequence[Pod], values: Mapping[str, PodValue], is_cpu: bool, now: datetime, tunables: Tunables
 ) -> Groups:
-    """Sort pods into those that count and those that don't; only CPU is doubted while a pod starts."""
+    """Sorts pods into ready, unready, missing and ignored. Only for CPU a starting pod is unready.
+
+    Source: Kubernetes 1.36, replica_calculator.go: groupPods and removeMetricsForPods.
+    """
     counted = {name: value.value for name, value in values.items()}
     ready, unready, missing, ignored = 0, [], [], []
     gone = ("Failed", "Succeeded") if tunables.gates.HPASucceededPodsIgnored else ("Failed",)
@@ -63,34 +64,34 @@ def group(
 
 
 def _starts(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> bool:
-    """Whether the pod's CPU may still be that of its start.
+    """Whether the pod's CPU usage may still be that of its start.
 
-    Within the CPU initialization period a sample counts only if the pod is ready and the sample's whole window lies
-    after it became so; later only a pod that has never been ready is doubted.
+    Within the CPU initialization period a sample counts only if the pod is ready and was ready during the whole span
+    of the sample. Later a pod is starting only if it was never ready within the initial readiness delay. Source:
+    Kubernetes 1.36, replica_calculator.go: groupPods.
     """
     start, state = pod.start_time, pod.ready
     if start is None or state is None:
         return True
     since = pod.ready_since or _NEVER
-    # What lies between two dates is always a duration; a date with a duration added may lie beyond all dates.
+    # Subtract dates instead of adding durations: the sum may be beyond datetime.max.
     if now - start < tunables.cpu_initialization_period:
         return state == "False" or value.timestamp - since < value.window
     return state == "False" and since - start < tunables.initial_readiness_delay
 
 
 class Unmeasurable(Exception):
-    """A sample that says nothing about the goal; the text is part of the condition and the event."""
+    """The sample does not give the usage of the metric; the text is part of the condition and the event."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is used, against a goal.
+    """The measured usage of a metric.
 
-    `value` is the reading in milli-units (the average of a pod, or the whole for a Value goal; None where there is
-    none), `percent` the reading of a Utilization metric. `ratio` is used / wanted, over `pods` pods. Where unready or
-    missing pods had to be counted in with a cautious guess, `cautious` is the ratio with them, over `pods` pods.
-
-    `per_replica` readings are a total shared by the replicas the target reports; `total` is that sum in milli-units.
-    `pods` is None where no pod was found and none was needed.
+    `ratio` is usage / metric target over `pods` pods. `value` is the usage in milli-units: the average per pod, or the
+    value of a Value metric; None where there is none. `percent` is the usage of a Utilization metric. `cautious` is
+    the ratio with unready and missing pods counted in, None where there are none; `pods` then includes them. `total`
+    is the undivided sum in milli-units of an AverageValue metric of the whole target. `pods` is None where no pod was
+    found and none was needed.
     """
 
     ratio: float
@@ -111,10 +112,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def requests(pods: Sequence[Pod], resource: str, container: str) -> dict[str, int]:
-    """Pod name -> requested milli-units, of one container or ("") of the whole pod.
+    """Returns the requested milli-units by pod name, of one container or ("") of the whole pod.
 
-    A pod's own requests (KEP-2837) go before those of its containers. Raises Unmeasurable, naming the first container
-    that requests nothing: without a request there is no percentage of it.
+    Pod-level requests (KEP-2837) take precedence over those of the containers. Raises Unmeasurable naming the first
+    container without a request. Source: Kubernetes 1.36, replica_calculator.go: calculatePodRequests.
     """
     if container:
         return {pod.name: _of_container(pod, resource, container) for pod in pods}
@@ -151,7 +152,7 @@ def _missing(resource: str, container: str, pod: Pod) -> Unmeasurable:
 
 
 def per_pod(metric: CompiledMetric, sample: PodSample, pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
-    """Usage of the pods that count; raises Unmeasurable where none does."""
+    """Returns the usage of the pods that count. Raises Unmeasurable where no pod counts."""
     if not pods:
         raise Unmeasurable("no pods returned by selector while calculating replica count")
     values = sample.values
@@ -167,7 +168,7 @@ def per_pod(metric: CompiledMetric, sample: PodSample, pods: Sequence[Pod], now:
 
 
 def _by_container(pods: Sequence[Pod], container: str) -> tuple[list[Pod], list[Pod]]:
-    """The pods that have the container, and those that lack it."""
+    """Returns the pods that have the container, and those that lack it."""
     having: list[Pod] = []
     lacking: list[Pod] = []
     for pod in pods:
@@ -176,10 +177,10 @@ def _by_container(pods: Sequence[Pod], container: str) -> tuple[list[Pod], list[
 
 
 def _beside(usage: Usage, others: int) -> Usage:
-    """The usage of some pods, beside as many running others that lack the container.
+    """Returns the usage with `others` running pods counted in that lack the container (HPAMissingContainerIgnored).
 
-    What those do cannot be told from the metric, as while a container is renamed. Growing, they count as idle, as pods
-    without a value do; shrinking, they are taken to be as busy as the rest: leaving them out removes none of them.
+    Their usage is unknown, for example while a container is renamed. On a scale-up they count as idle, as pods without
+    a value do. On a scale-down they count as busy as the rest, so none of them is removed.
     """
     pods, cautious = usage.pods or 0, usage.cautious
     if others and usage.ratio > 1.0:
@@ -190,7 +191,7 @@ def _beside(usage: Usage, others: int) -> Usage:
 def _over(
     metric: CompiledMetric, values: Mapping[str, PodValue], pods: Sequence[Pod], now: datetime, tunables: Tunables
 ) -> Usage:
-    """Usage of these pods; raises Unmeasurable where none of them counts."""
+    """Returns the usage of these pods. Raises Unmeasurable where none of them counts."""
     groups = group(pods, values, metric.is_cpu, now, tunables)
     if not groups.counted:
         raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
@@ -200,19 +201,22 @@ def _over(
 
 
 def _utilization(metric: CompiledMetric, groups: Groups, asked: Mapping[str, int]) -> Usage:
-    wanted, counted = metric.amount, groups.counted
+    target, counted = metric.amount, groups.counted
     percent, value = _percent(counted, asked)
-    ratio = quotient(percent, wanted)
-    share = max(100, wanted)
+    ratio = quotient(percent, target)
+    share = max(100, target)
     guess = {name: truncated(asked[name] * share, 100) for name in groups.missing} if ratio < 1.0 else {}
     cautious = _guessed(groups, ratio, guess)
     if cautious is None:
         return _usage(groups, ratio, value, percent)
-    return _usage(groups, ratio, value, percent, quotient(_percent(cautious, asked)[0], wanted), len(cautious))
+    return _usage(groups, ratio, value, percent, quotient(_percent(cautious, asked)[0], target), len(cautious))
 
 
 def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int, int]:
-    """Usage in percent of the requests, and the average usage, over the pods that are known."""
+    """Returns the usage in percent of the requests, and the average usage, over pods with a known request.
+
+    Source: Kubernetes 1.36, pkg/controller/podautoscaler/metrics/utilization.go: GetResourceUtilizationRatio.
+    """
     used = requested = known = 0
     for name, value in counted.items():
         request = asked.get(name)
@@ -226,13 +230,13 @@ def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int,
 
 
 def _average(metric: CompiledMetric, groups: Groups) -> Usage:
-    wanted, counted = metric.amount, groups.counted
+    target, counted = metric.amount, groups.counted
     value = _mean(counted)
-    ratio = quotient(value, wanted)
-    cautious = _guessed(groups, ratio, dict.fromkeys(groups.missing, wanted) if ratio < 1.0 else {})
+    ratio = quotient(value, target)
+    cautious = _guessed(groups, ratio, dict.fromkeys(groups.missing, target) if ratio < 1.0 else {})
     if cautious is None:
         return _usage(groups, ratio, value)
-    return _usage(groups, ratio, value, None, quotient(_mean(cautious), wanted), len(cautious))
+    return _usage(groups, ratio, value, None, quotient(_mean(cautious), target), len(cautious))
 
 
 def _mean(values: Mapping[str, int]) -> int:
@@ -240,10 +244,10 @@ def _mean(values: Mapping[str, int]) -> int:
 
 
 def _guessed(groups: Groups, ratio: float, when_shrinking: Mapping[str, int]) -> Mapping[str, int] | None:
-    """The values with those of silent pods guessed so that the change gets smaller; None where no pod is silent.
+    """Returns the values with unready and missing pods counted in; None where there are none.
 
-    Shrinking, a missing pod counts as if it used what it may; growing, missing and unready pods count as idle. At the
-    goal exactly there is nothing to dampen.
+    On a scale-down a missing pod counts as using its target. On a scale-up missing and unready pods count as idle.
+    Both make the change smaller. Source: Kubernetes 1.36, replica_calculator.go: GetResourceReplicas.
     """
     grows = ratio > 1.0
     unready = groups.unready if grows else ()

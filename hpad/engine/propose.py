@@ -1,4 +1,8 @@
-"""From the usage of one metric to a replica count."""
+"""Third stage: proposes a replica count from the usage of one metric.
+
+Source: Kubernetes 1.36, replica_calculator.go: GetResourceReplicas, GetMetricReplicas, GetObjectMetricReplicas,
+GetExternalMetricReplicas and their PerPod variants.
+"""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -8,18 +12,20 @@ import msgspec
 from hpad.api import amounts
 from hpad.api.quantity import MAX_INT32, ceil_int32, quotient
 from hpad.api.sample import AdapterError, Sample
-from hpad.engine.measure import Unmeasurable, Usage, measure
+from hpad.engine.measure import measure
+from hpad.engine.pods import Unmeasurable, Usage
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.view import Gates, View
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What one metric wants. With `error` set it wants nothing, and `failure` is the error in its full length.
+    """The replica count one metric asks for, or the error.
 
-    `cause` is the error without what Kubernetes puts before it. `no_sample`: the error is that there was no sample.
-    `fallback` says what stands in for it all the same, by the HPA's terms (`replicas`, or nothing where `ignored`).
-    `tolerated`: the ratio lay within the tolerance. `measured` is the count before an activation threshold changed it
-    to `replicas` (None: none did), and `threshold` that threshold in milli-units.
+    `failure` is the error as it appears in the error of the reconcile; `cause` is the error without the prefixes of
+    Kubernetes. `no_sample`: the metric source returned an error. `fallback` describes the fallback of a failed metric
+    ("": none): it provides `replicas`, or leaves the metric out where `ignored`. `tolerated`: the ratio is within the
+    tolerance. `measured` is the count before an activation threshold changed it to `replicas` (None: unchanged), and
+    `threshold` that threshold in milli-units.
     """
 
     metric: CompiledMetric
@@ -37,7 +43,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def current(self) -> str:
-        """The reading as people read it: "305%", "80" (a total that replicas share is not divided), "<unknown>"."""
+        """The usage for people: "305%", "80" (the total where replicas share it), or "<unknown>"."""
         usage, metric = self.usage, self.metric
         if usage is None:
             return "<unknown>"
@@ -48,25 +54,26 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
         return "<unknown>" if usage.value is None else amounts.rounded(usage.value, metric.amount, metric.unit)
 
     @property
-    def wanted(self) -> str:
-        """The target as people read it: "50%", "15"."""
+    def metric_target(self) -> str:
+        """The metric target for people: "50%", "15"."""
         metric = self.metric
         return f"{metric.amount}%" if metric.kind == UTILIZATION else amounts.exact(metric.amount, metric.unit)
 
     @property
     def reading(self) -> str:
-        """Reading and target: "305% / 50%"; "80 / 15 over 3 replicas" (Value); "26.7 / 15 per replica, 80 in total"
-        (AverageValue).
+        """Usage and metric target: "305% / 50%", or "80 / 15 over 3 replicas" (Value).
+
+        For AverageValue: "26.7 / 15 per replica, 80 in total".
         """
         usage, metric = self.usage, self.metric
         if usage is not None and usage.total is not None:
             if not usage.pods:
-                return f"{self.current} in total / {self.wanted} per replica"
+                return f"{self.current} in total / {self.metric_target} per replica"
             share = amounts.rounded(Fraction(usage.total, usage.pods), metric.amount, metric.unit)
             whole = "" if usage.pods == 1 else f", {self.current} in total"
-            return f"{share} / {self.wanted} per replica{whole}"
-        held = f"{self.current} / {self.wanted}"
-        return held if usage is None or usage.pods is None or metric.of_pods else f"{held} over {usage.pods} replicas"
+            return f"{share} / {self.metric_target} per replica{whole}"
+        text = f"{self.current} / {self.metric_target}"
+        return text if usage is None or usage.pods is None or metric.of_pods else f"{text} over {usage.pods} replicas"
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -75,18 +82,18 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tolerances(msgspec.Struct, frozen=True, gc=False):
-    """How far the ratio may lie below and above 1 without anything to do."""
+    """How far the ratio may be below and above 1 without a change of the count (KEP-4951)."""
 
     down: float
     up: float
 
     def allow(self, ratio: float) -> bool:
-        """Whether the ratio is close enough to 1; a ratio that is no number never is."""
+        """Whether the ratio is within the tolerance; False for NaN."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
 def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -> Proposal:
-    """The replica count one metric wants, or why it can't tell. Never raises."""
+    """Returns the proposal of one metric. Never raises: errors are part of the proposal."""
     if metric.error is not None:
         return _failed(metric, "", metric.error)
     if isinstance(answer, AdapterError):
@@ -101,13 +108,13 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
         return _failed(metric, metric.wording.measure, str(error))
     if view.tunables.gates.HPANegativeExternalSum:
         replicas = max(0, replicas)
-    waking = metric.kind == VALUE and current == 0  # then the ratio decides alone, however close to 1 it is
+    waking = metric.kind == VALUE and current == 0  # from zero the ratio decides without the tolerance
     tolerated = not waking and allowed.allow(usage.ratio if usage.cautious is None else usage.cautious)
     return Proposal(metric=metric, replicas=replicas, usage=usage, tolerated=tolerated)
 
 
 def _tolerances(view: View) -> Tolerances:
-    """Those of spec.behavior where it names any and HPAConfigurableTolerance is on, else the daemon's."""
+    """The tolerances of spec.behavior where it has any and HPAConfigurableTolerance is on, else the setting."""
     own, behavior = view.tunables.tolerance, view.spec.behavior
     if behavior is None or not view.tunables.gates.HPAConfigurableTolerance:
         return Tolerances(own, own)
@@ -133,26 +140,32 @@ def _replicas(
 
 
 def _by_pods(usage: Usage, current: int, allowed: Tolerances, up: Callable[[float], int]) -> int:
-    """Pods times ratio; where silent pods were guessed, never against the direction that the others show."""
+    """Pods times ratio. With unready or missing pods counted in, the count must not change against `ratio`.
+
+    Source: Kubernetes 1.36, replica_calculator.go: GetResourceReplicas and calcPlainMetricReplicas.
+    """
     ratio, cautious, pods = usage.ratio, usage.cautious, usage.pods or 0
     if cautious is None:
         return current if allowed.allow(ratio) else up(ratio * pods)
     if allowed.allow(cautious) or (ratio < 1.0 < cautious) or (cautious < 1.0 < ratio):
         return current
-    wanted = up(cautious * pods)
-    turned = wanted > current if cautious < 1.0 else cautious > 1.0 and wanted < current
-    return current if turned else wanted
+    replicas = up(cautious * pods)
+    reversed_ = replicas > current if cautious < 1.0 else cautious > 1.0 and replicas < current
+    return current if reversed_ else replicas
 
 
 def _by_share(metric: CompiledMetric, usage: Usage, status: int, allowed: Tolerances) -> int:
-    """As many replicas as there are shares in the total."""
+    """Divides the total by the metric target per replica."""
     if allowed.allow(usage.ratio) or usage.total is None:
         return status
     return _capped(quotient(float(usage.total), float(metric.amount)))
 
 
 def _by_ratio(usage: Usage, current: int, allowed: Tolerances) -> int:
-    """Ready pods times ratio; with no replicas, the ratio alone."""
+    """Ready pods times ratio; without replicas the ratio alone (KEP-2021).
+
+    Source: Kubernetes 1.36, replica_calculator.go: getUsageRatioReplicaCount.
+    """
     if current == 0:
         return _capped(usage.ratio)
     if allowed.allow(usage.ratio):
@@ -164,5 +177,5 @@ def _by_ratio(usage: Usage, current: int, allowed: Tolerances) -> int:
 
 
 def _capped(replicas: float) -> int:
-    """Rounded up, and no more than an int32 holds."""
+    """Rounds up, to at most the largest int32."""
     return MAX_INT32 if replicas > MAX_INT32 else ceil_int32(replicas)

@@ -1,16 +1,26 @@
-"""From the proposals of all metrics to one replica count."""
+"""Fourth stage: reduces the proposals of all metrics to one recommendation.
+
+Fallback and activation are applied first. They go beyond the Kubernetes API: `hpad.engine.fallback_policy` holds the
+table of policies. A metric with a fallback keeps its error, for conditions, events and series.
+"""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
+from hpad.api import duration
+from hpad.api.sample import EXTERNAL, OBJECT
+from hpad.engine.fallback_policy import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
+from hpad.engine.history import NO_SAMPLE, LastSample
 from hpad.engine.propose import Proposal
+from hpad.engine.view import View
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest proposal, and the first metric that failed; `invalid` counts those for which nothing stands in.
+    """The largest proposal, and the first metric that failed. `invalid` counts failed metrics without a fallback.
 
-    Without a `leader` nothing may move: all metrics failed, or some did and the others would shrink.
+    Without a `leader` the count stays: all metrics failed, or some failed and the others ask for fewer replicas.
     """
 
     replicas: int
@@ -27,23 +37,26 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:
-    """Take the largest proposal; while any metric is invalid the target may grow, never shrink."""
+    """Takes the largest proposal. While a metric is invalid the target may grow but not shrink.
+
+    Source: Kubernetes 1.36, horizontal.go: computeReplicasForMetrics. Proposals with a fallback count as valid.
+    """
     leader, replicas, invalid = None, 0, 0
     failed: Proposal | None = None
-    relieved: Proposal | None = None
+    replaced: Proposal | None = None
     for proposal in proposals:
         if proposal.error is not None and not proposal.fallback:
             invalid += 1
             failed = failed or proposal
             continue
         if proposal.fallback:
-            relieved = relieved or proposal
+            replaced = replaced or proposal
             if proposal.ignored:
                 continue
         if replicas == 0 or proposal.replicas > replicas:
             replicas, leader = proposal.replicas, proposal
-    if relieved is not None and failed is None:
-        return _relieved(proposals, relieved, leader, replicas)
+    if replaced is not None and failed is None:
+        return _with_fallback(proposals, replaced, leader, replicas)
     if failed is not None:
         error = f"invalid metrics ({invalid} invalid out of {len(proposals)}), first error is: {failed.failure}"
         if leader is None or replicas < current:
@@ -53,13 +66,88 @@ def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:
     return Recommendation(replicas=replicas if proposals else -1, leader=leader, invalid=0, failed=None, error=empty)
 
 
-def _relieved(
-    proposals: Sequence[Proposal], relieved: Proposal, leader: Proposal | None, replicas: int
+def _with_fallback(
+    proposals: Sequence[Proposal], replaced: Proposal, leader: Proposal | None, replicas: int
 ) -> Recommendation:
-    """Something stands in for every metric that failed; where all are to be ignored, nobody is left to decide."""
+    """Every failed metric has a fallback. If all metrics are ignored, none is left to decide."""
     if leader is None:
         count = len(proposals)
-        error = f"invalid metrics ({count} invalid out of {count}), first error is: {relieved.failure}"
-        return Recommendation(replicas=-1, leader=None, invalid=count, failed=relieved, error=error)
-    error = f"metric fails, but {relieved.fallback}: {relieved.failure}"
-    return Recommendation(replicas=replicas, leader=leader, invalid=0, failed=relieved, error=error)
+        error = f"invalid metrics ({count} invalid out of {count}), first error is: {replaced.failure}"
+        return Recommendation(replicas=-1, leader=None, invalid=count, failed=replaced, error=error)
+    error = f"metric fails, but {replaced.fallback}: {replaced.failure}"
+    return Recommendation(replicas=replicas, leader=leader, invalid=0, failed=replaced, error=error)
+
+
+def apply_fallback(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
+    """Returns the proposals after fallback and activation; `view.fallback_policies[i]` belongs to `proposals[i]`."""
+    return tuple(_after_policy(view, proposal, index) for index, proposal in enumerate(proposals))
+
+
+def last_samples(view: View, proposals: Sequence[Proposal]) -> tuple[LastSample, ...]:
+    """Returns what the history keeps of each metric: since when it fails, and its last successful proposal."""
+    return tuple(_last_sample(view, proposal) for proposal in proposals)
+
+
+def _after_policy(view: View, proposal: Proposal, index: int) -> Proposal:
+    policy = view.fallback_policies[index]
+    if proposal.error is None:
+        return proposal if policy.activation is None else _activated(view, proposal, policy.activation)
+    if policy.fallback is None or not proposal.no_sample:
+        return proposal
+    return _replaced(proposal, policy.fallback, view.history.last_sample(proposal.metric.label), view.now)
+
+
+def _replaced(proposal: Proposal, fallback: Fallback, known: LastSample, now: datetime) -> Proposal:
+    """Applies the fallback once the metric has failed for long enough (KEP-5679: failureDurationSeconds)."""
+    failing = now - (known.failing_since or now)
+    after = fallback.after
+    if after is None:
+        after = timedelta() if fallback.kind == LAST_GOOD else DEFAULT_AFTER
+    if failing < after:
+        return proposal
+    since = f"failing for {_in_seconds(failing)}"
+    if fallback.kind == REPLICAS:
+        return _with(proposal, fallback.replicas, f"falls back to {_count(fallback.replicas)}, {since}")
+    if fallback.kind == IGNORE:
+        return msgspec.structs.replace(proposal, fallback=f"is ignored, {since}", ignored=True)
+    if fallback.kind == LAST_GOOD and known.good_at is not None and now - known.good_at <= fallback.age:
+        age = _in_seconds(now - known.good_at)
+        return _with(proposal, known.replicas, f"falls back to {_count(known.replicas)}, as wanted {age} ago")
+    return proposal
+
+
+def _with(proposal: Proposal, replicas: int, fallback: str) -> Proposal:
+    return msgspec.structs.replace(proposal, replicas=replicas, fallback=fallback)
+
+
+def _activated(view: View, proposal: Proposal, threshold: int) -> Proposal:
+    """With minReplicas 0: proposes 0 replicas up to the threshold, and at least 1 above it."""
+    usage, metric = proposal.usage, proposal.metric
+    if view.spec.min_replicas != 0 or usage is None or metric.type not in (OBJECT, EXTERNAL):
+        return proposal
+    value = usage.value if usage.total is None else usage.total
+    if value is None:
+        return proposal
+    replicas = (proposal.replicas or 1) if value > threshold else 0
+    if replicas == proposal.replicas:
+        return proposal
+    return msgspec.structs.replace(proposal, replicas=replicas, measured=proposal.replicas, threshold=threshold)
+
+
+def _last_sample(view: View, proposal: Proposal) -> LastSample:
+    label = proposal.metric.label
+    if proposal.error is None:
+        return LastSample(label, good_at=view.now, replicas=proposal.replicas)
+    known = view.history.last_sample(label)
+    since = known.failing_since or view.now
+    if known is NO_SAMPLE:
+        return LastSample(label, failing_since=since)
+    return msgspec.structs.replace(known, failing_since=since)
+
+
+def _in_seconds(span: timedelta) -> str:
+    return duration.write(timedelta(seconds=int(span.total_seconds())))
+
+
+def _count(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"

@@ -1,8 +1,7 @@
-"""How fast and how soon: windows, policies, minimum and maximum.
+"""Fifth stage: applies spec.behavior to the recommendation: stabilization windows, then policies, minimum and maximum.
 
-Apply spec.behavior, or the older rules where there is none.
-
-Stabilization windows: a recommendation holds only once the recent ones agree.
+Without spec.behavior the older rules of Kubernetes apply. Sources: KEP-853 and Kubernetes 1.36, horizontal.go:
+normalizeDesiredReplicasWithBehaviors and normalizeDesiredReplicas.
 """
 
 import math
@@ -12,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine.behavior import TOO_FEW, Behavior, Limited, limit, limit_plainly
+from hpad.engine.behavior import TOO_FEW, Behavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import PastRecommendation
 from hpad.engine.recommend import Recommendation
@@ -22,32 +21,35 @@ Past = tuple[PastRecommendation, ...]
 
 
 class DecidingRecommendation(msgspec.Struct, frozen=True, gc=False):
-    """The recommendation that holds the count, and for how long: it counts while it is within `window`."""
+    """The past recommendation that decides the stabilized count. It counts while it is younger than `window`."""
 
-    by: PastRecommendation
+    recommendation: PastRecommendation
     window: timedelta
 
 
 class Stabilized(msgspec.Struct, frozen=True, gc=False):
-    """The count after the windows, the recommendations to remember, and what holds the count back, if anything does."""
+    """The count after the windows, the recommendations to store, and the one that changed the count, if any did."""
 
     replicas: int
     past: Past
-    held: DecidingRecommendation | None = None
+    deciding: DecidingRecommendation | None = None
 
 
 def stabilize(
-    wanted: int, current: int, past: Past, behavior: Behavior, downscale: timedelta, now: datetime
+    recommended: int, current: int, past: Past, behavior: Behavior, downscale: timedelta, now: datetime
 ) -> Stabilized:
-    """Keep the current count within the lowest recent wish to grow and the highest recent wish to shrink."""
+    """Keeps the count between the lowest recommendation of the up window and the highest of the down window.
+
+    Source: Kubernetes 1.36, horizontal.go: stabilizeRecommendationWithBehaviors.
+    """
     upward = behavior.up.window or timedelta(0)
     downward = downscale if behavior.down.window is None else behavior.down.window
     rise, fall = now - upward, now - downward
-    low = high = wanted
+    low = high = recommended
     stale = -1
-    known = [held.standing_for(current) for held in past]
-    for index, held in enumerate(known):
-        when, replicas = held.timestamp, held.replicas
+    known = [entry.with_current(current) for entry in past]
+    for index, entry in enumerate(known):
+        when, replicas = entry.timestamp, entry.replicas
         if when > rise and replicas < low:
             low = replicas
         if when > fall and replicas > high:
@@ -55,55 +57,61 @@ def stabilize(
         if when < rise and when < fall:
             stale = index
     replicas = min(max(current, low), high)
-    kept = _remember(past, stale, PastRecommendation(now, wanted))
-    if replicas == wanted:
+    kept = _stored(past, stale, PastRecommendation(now, recommended))
+    if replicas == recommended:
         return Stabilized(replicas, kept)
-    return Stabilized(replicas, kept, _holding(known, replicas, wanted, upward if wanted > current else downward))
+    return Stabilized(
+        replicas, kept, _deciding(known, replicas, recommended, upward if recommended > current else downward)
+    )
 
 
-def stabilize_down(wanted: int, current: int, past: Past, downscale: timedelta, now: datetime) -> Stabilized:
-    """Without spec.behavior: take the highest recommendation of the daemon's downscale window."""
-    cutoff = now - downscale
-    high, stale = wanted, -1
-    known = [held.standing_for(current) for held in past]
-    for index, held in enumerate(known):
-        if held.timestamp < cutoff:
-            stale = index
-        elif held.replicas > high:
-            high = held.replicas
-    kept = _remember(past, stale, PastRecommendation(now, wanted))
-    return Stabilized(high, kept, None if high == wanted else _holding(known, high, wanted, downscale))
+def stabilize_down(recommended: int, current: int, past: Past, downscale: timedelta, now: datetime) -> Stabilized:
+    """Without spec.behavior: takes the highest recommendation within `downscale`.
 
-
-def _holding(
-    past: Sequence[PastRecommendation], replicas: int, wanted: int, window: timedelta
-) -> DecidingRecommendation:
-    """The latest of the recommendations that keep the count from `wanted`: once it is out of the window, they all are.
-
-    Those are the ones as far from `wanted` as the count is, or farther.
+    Source: Kubernetes 1.36, horizontal.go: stabilizeRecommendation.
     """
-    grows = wanted > replicas
-    far = (held for held in past if (held.replicas <= replicas if grows else held.replicas >= replicas))
-    return DecidingRecommendation(max(far, key=lambda held: held.timestamp), window)
+    cutoff = now - downscale
+    high, stale = recommended, -1
+    known = [entry.with_current(current) for entry in past]
+    for index, entry in enumerate(known):
+        if entry.timestamp < cutoff:
+            stale = index
+        elif entry.replicas > high:
+            high = entry.replicas
+    kept = _stored(past, stale, PastRecommendation(now, recommended))
+    return Stabilized(high, kept, None if high == recommended else _deciding(known, high, recommended, downscale))
 
 
-def _remember(past: Past, stale: int, latest: PastRecommendation) -> Past:
-    """The latest takes the place of the last stale one, or goes to the end."""
+def _deciding(
+    past: Sequence[PastRecommendation], replicas: int, recommended: int, window: timedelta
+) -> DecidingRecommendation:
+    """Returns the latest recommendation that keeps the count from `recommended`.
+
+    Such recommendations are as far from `recommended` as the count, or farther. Once the latest of them leaves the
+    window, so have the others.
+    """
+    grows = recommended > replicas
+    far = (entry for entry in past if (entry.replicas <= replicas if grows else entry.replicas >= replicas))
+    return DecidingRecommendation(max(far, key=lambda entry: entry.timestamp), window)
+
+
+def _stored(past: Past, stale: int, latest: PastRecommendation) -> Past:
+    """Replaces the last outdated entry by the latest one, or appends it."""
     if stale < 0:
         return (*past, latest)
     return (*past[:stale], latest, *past[stale + 1 :])
 
 
 _READY: Final = ("ReadyForNewScale", "recommended size matches current size")
-_HELD_UP: Final = (
+_STABILIZED_UP: Final = (
     "ScaleUpStabilized",
     "recent recommendations were lower than current one, applying the lowest recent recommendation",
 )
-_HELD_DOWN: Final = (
+_STABILIZED_DOWN: Final = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 )
-_ZERO_IS_OFF: Final = (
+_SCALE_TO_ZERO_DISABLED: Final = (
     "the desired replica count is less than 1, the minimum while the feature gate HPAScaleToZero is off"
     " (minReplicas is 0)"
 )
@@ -112,24 +120,24 @@ _A_DAY: Final = timedelta(days=1)
 
 
 class Restrained(msgspec.Struct, frozen=True, kw_only=True):
-    """The count the target gets, and what held it back.
+    """The count the target gets, and what limited it.
 
-    `wanted` is the recommendation, `stabilized` what the windows made of it, `replicas` what the limits left.
-    `able` and `limited` are reason and message of the conditions AbleToScale and ScalingLimited, `limit` says for
-    people which limit changed the count ("": none did). `recommendations` is the history to remember. `held` is there
-    where the windows changed the count: the recommendation that holds it, given `held_for` ago; `first`: there was none
-    yet, so that the present count counts as one.
+    `recommended` is the count before the windows, `stabilized` the count after them, `replicas` the count after the
+    limits. `able` and `limited` are reason and message of the conditions AbleToScale and ScalingLimited. `limit` says
+    which limit changed the count ("": none). `recommendations` is the history to store. `deciding` is set where the
+    windows changed the count: the recommendation that decided, and its age. `first`: the history was empty, so the
+    current count counted as the only recommendation.
     """
 
-    wanted: int
+    recommended: int
     stabilized: int
     replicas: int
     able: tuple[str, str]
     limited: tuple[str, str]
     recommendations: tuple[PastRecommendation, ...]
     limit: str = ""
-    held: DecidingRecommendation | None = None
-    held_for: timedelta = timedelta(0)
+    deciding: DecidingRecommendation | None = None
+    deciding_age: timedelta = timedelta(0)
     first: bool = False
 
     @property
@@ -139,14 +147,15 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stabilization(self) -> str:
-        """What the windows made of the count, why and for how long; "" where they changed nothing."""
-        if self.held is None:
+        """Says what the windows did to the count, why and for how long; "" where they changed nothing."""
+        if self.deciding is None:
             return ""
-        left = max(0, math.ceil((self.held.window - self.held_for).total_seconds()))
+        left = max(0, math.ceil((self.deciding.window - self.deciding_age).total_seconds()))
         since = "the present count counts as recommended at first"
         if not self.first:
-            since = f"{self.held.by.replicas} was recommended {int(self.held_for.total_seconds())} s ago"
-        return f"stabilized at {self.stabilized} for {left} s more{_until(self.held)}, since {since}"
+            age = int(self.deciding_age.total_seconds())
+            since = f"{self.deciding.recommendation.replicas} was recommended {age} s ago"
+        return f"stabilized at {self.stabilized} for {left} s more{_until(self.deciding)}, since {since}"
 
     def __str__(self) -> str:
         return "; ".join(part for part in (self.stabilization, self.limit) if part) or (
@@ -154,50 +163,47 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _until(held: DecidingRecommendation) -> str:
-    """When the window lets go, in UTC; "" where there is no such date."""
+def _until(deciding: DecidingRecommendation) -> str:
+    """Returns the end of the window in UTC; "" where datetime has no such date."""
     try:
-        end = held.by.timestamp + held.window
+        end = deciding.recommendation.timestamp + deciding.window
     except OverflowError:
         return ""
-    return f" (until {end:%H:%M:%S}Z)" if held.window < _A_DAY else f" (until {end:%Y-%m-%dT%H:%M:%S}Z)"
+    return f" (until {end:%H:%M:%S}Z)" if deciding.window < _A_DAY else f" (until {end:%Y-%m-%dT%H:%M:%S}Z)"
 
 
 def restrain(view: View, recommendation: Recommendation) -> Restrained:
-    """Stabilize, then limit, what the metrics recommend (negative counts as zero)."""
-    wanted, current, spec = max(0, recommendation.replicas), view.replicas, view.spec
+    """Stabilizes, then limits, the recommendation. A negative count counts as 0."""
+    recommended, current, spec = max(0, recommendation.replicas), view.replicas, view.spec
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
     past = history.recommendations or (PastRecommendation(now, current),)
     low, high, behavior = view.min_replicas, spec.max_replicas, spec.behavior
     if behavior is None:
-        steady = stabilize_down(wanted, current, past, downscale, now)
-        step = limit_plainly(steady.replicas, current, low, high)
+        steady = stabilize_down(recommended, current, past, downscale, now)
+        step = limit_without_behavior(steady.replicas, current, low, high)
     else:
-        steady = stabilize(wanted, current, past, behavior, downscale, now)
+        steady = stabilize(recommended, current, past, behavior, downscale, now)
         step = limit(steady.replicas, current, low, high, behavior, history, now)
     if view.scale_to_zero_disabled and step.reason == TOO_FEW:
-        step = Limited(step.replicas, ZERO_DISABLED, _ZERO_IS_OFF, f"{step.said} {_WITHOUT_ZERO}")
-    if steady.replicas == wanted:
+        step = Limited(step.replicas, ZERO_DISABLED, _SCALE_TO_ZERO_DISABLED, f"{step.explanation} {_WITHOUT_ZERO}")
+    if steady.replicas == recommended:
         able = _READY
     else:
-        able = _HELD_UP if behavior is not None and wanted >= current else _HELD_DOWN
-    return _restrained(view, wanted, steady, step, able)
+        able = _STABILIZED_UP if behavior is not None and recommended >= current else _STABILIZED_DOWN
+    return _restrained(view, recommended, steady, step, able)
 
 
-def _restrained(view: View, wanted: int, steady: Stabilized, step: Limited, able: tuple[str, str]) -> Restrained:
-    held = steady.held
+def _restrained(view: View, recommended: int, steady: Stabilized, step: Limited, able: tuple[str, str]) -> Restrained:
+    deciding = steady.deciding
     return Restrained(
-        wanted=wanted,
+        recommended=recommended,
         stabilized=steady.replicas,
         replicas=step.replicas,
         able=able,
         limited=(step.reason, step.message),
         recommendations=steady.past,
-        limit=step.said,
-        held=held,
-        held_for=timedelta(0) if held is None else view.now - held.by.timestamp,
+        limit=step.explanation,
+        deciding=deciding,
+        deciding_age=timedelta(0) if deciding is None else view.now - deciding.recommendation.timestamp,
         first=not view.history.recommendations,
     )
-
-
-__all__ = ["Restrained", "restrain"]

@@ -1,6 +1,6 @@
-"""From the decision and what became of it to status, conditions, events and history.
+"""Last stage: from the decision and the outcome of the write to status, conditions, events and history.
 
-From the decision and what became of it to status, conditions, events and history.
+Source of conditions, events and error texts: Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
 """
 
 from datetime import datetime
@@ -29,7 +29,7 @@ from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
 from hpad.engine.history import History
 from hpad.engine.propose import Proposal
-from hpad.engine.status import reading, remembered, same
+from hpad.engine.status import metric_status, next_history, same
 from hpad.engine.view import REASONS, View, Withheld
 
 NONE = "none"
@@ -40,10 +40,10 @@ SCALE_DOWN = "scale_down"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of writing the scale: every count that was sent, and the last error.
+    """The outcome of writing the scale: every count that was sent, and the last error.
 
-    Without an error the count was written, unless it was `withheld`: then nothing was sent. `unsure`: the error leaves
-    open whether the last count that was sent was written.
+    Without an error the count was written, unless it was `withheld`: then nothing was sent. `unsure`: after this error
+    the last count may or may not have been written.
     """
 
     attempts: tuple[int, ...]
@@ -63,11 +63,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reconcile leaves behind.
+    """Everything a reconcile leaves behind.
 
     `status` is to be written where `status_changed`; `events` are in order. `error` is the text for the log.
-    `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are labels of series.
-    `rescaled`: the target was scaled; in a dry run there is an action all the same, the one decided.
+    `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are label values of series.
+    `rescaled`: the target was scaled. In a dry run `action` is the decided one, and `rescaled` is False.
     """
 
     status: HorizontalPodAutoscalerStatus
@@ -85,7 +85,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Draft(msgspec.Struct):
-    """A settlement in the making."""
+    """The conditions and events of a settlement while it is built."""
 
     conditions: tuple[Condition, ...]
     events: list[Event]
@@ -99,15 +99,15 @@ class _Draft(msgspec.Struct):
 
 
 def sentence(decision: Decision, outcome: Outcome | None) -> str:
-    """The decision as one sentence, and why it was not written where it was not."""
+    """Returns the decision as one sentence, with the reason why it was not written."""
     failure = None if outcome is None else outcome.failure
     return str(decision) if failure is None else f"{decision}; not written: {failure}"
 
 
 def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlement:
-    """Work out what to write down. `outcome` is that of writing the scale, None where there was nothing to write.
+    """Returns what the reconcile leaves behind. `outcome` is None where there was nothing to write.
 
-    Raises ValueError where the two don't fit.
+    Raises ValueError where decision and outcome do not fit.
     """
     if (decision.scale_to is None) != (outcome is None):
         raise ValueError(f"decision ({decision}) and outcome ({outcome}) do not belong together")
@@ -171,7 +171,7 @@ def _not_computed(view: View, draft: _Draft, decision: Decision, text: str) -> S
 
 
 def _explain(draft: _Draft, decision: Decision) -> None:
-    """Say in the conditions what the metrics recommended and what held it back; nothing where they were not asked."""
+    """Sets the conditions from recommendation and limits; none where the metrics were not measured."""
     recommendation, restrained = decision.recommendation, decision.restrained
     if recommendation is None or recommendation.leader is None or restrained is None:
         return
@@ -182,7 +182,7 @@ def _explain(draft: _Draft, decision: Decision) -> None:
 
 
 def _partial(decision: Decision) -> str | None:
-    """The error of the metrics that failed while others decided."""
+    """Returns the error of the metrics that failed while others decided."""
     return None if decision.recommendation is None else decision.recommendation.error
 
 
@@ -195,7 +195,7 @@ def _not_written(view: View, draft: _Draft, decision: Decision, error: str) -> S
 
 
 def _withheld(view: View, draft: _Draft, decision: Decision, withheld: Withheld) -> Settlement:
-    """The status tells what was decided; the history has no rescale, since there was none."""
+    """The status gives the decided count; the history has no rescale, since nothing was written."""
     desired = decision.desired
     message = f"the HPA controller did not update the target scale to {desired}: {withheld.message}"
     draft.condition(ABLE_TO_SCALE, TRUE if withheld.able else FALSE, withheld.reason, message)
@@ -218,7 +218,7 @@ def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
 
 
 def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
-    """Remember whether this HPA took the last replica, so that it may wake the target again (HPAScaleToZero)."""
+    """Sets ScaledToZero: whether this HPA took the last replica, so that it may scale up again (KEP-2021)."""
     spec = view.spec
     if not view.tunables.gates.HPAScaleToZero:
         draft.conditions = without_condition(draft.conditions, SCALED_TO_ZERO)
@@ -231,30 +231,30 @@ def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
 
 
 def _unmark_zero(view: View, draft: _Draft) -> None:
-    """Say that the target's count is another client's, so that zero replicas stay zero (HPAOwnZeroOnly)."""
+    """Clears ScaledToZero where another client has set the count, so that zero stays zero (HPAOwnZeroOnly)."""
     if view.scaled_to_zero_is_outdated:
         message = "another client has set the replica count since the HPA controller scaled the workload to zero"
         draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
 
 
 def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
-    """Say whether something stands in for a metric that fails (condition after KEP-5679); without terms, nothing."""
+    """Sets the condition ExternalMetricFallbackActive (KEP-5679); none without a fallback policy."""
     if view.fallback_error is not None:
         draft.warn("InvalidAnnotation", view.fallback_error)
     if not any(fallback_policies.fallback is not None for fallback_policies in view.fallback_policies):
         draft.conditions = without_condition(draft.conditions, FALLBACK_ACTIVE)
         return
-    relieved = [proposal for proposal in decision.proposals if proposal.fallback]
-    if not relieved:
+    replaced = [proposal for proposal in decision.proposals if proposal.fallback]
+    if not replaced:
         message = "no metric of the HPA is replaced by a fallback"
         draft.condition(FALLBACK_ACTIVE, FALSE, "NoFallback", message)
         return
-    named = [f"{proposal.metric.label}: {proposal.error}" for proposal in relieved]
+    named = [f"{proposal.metric.label}: {proposal.error}" for proposal in replaced]
     draft.condition(FALLBACK_ACTIVE, TRUE, "FallbackActive", f"a fallback stands in for {'; '.join(named)}")
 
 
 def _mark_competing(view: View, draft: _Draft) -> None:
-    """Name the other writers in a condition that is there for as long as there are any."""
+    """Sets the condition CompetingWriters for as long as there are other writers."""
     if not view.competitors:
         draft.conditions = without_condition(draft.conditions, COMPETING_WRITERS)
         return
@@ -273,9 +273,9 @@ def _settlement(
     action: str = NONE,
     rescaled: bool = False,
 ) -> Settlement:
-    """Close with a status built anew; metrics are null where none was asked for."""
+    """Closes with a new status; currentMetrics is null where no metric was measured."""
     _mark_competing(view, draft)
-    metrics = tuple(map(reading, decision.proposals)) if decision.recommendation is not None else None
+    metrics = tuple(map(metric_status, decision.proposals)) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
         current_replicas=decision.current,
@@ -283,7 +283,7 @@ def _settlement(
         current_metrics=metrics,
         conditions=draft.conditions,
     )
-    history, label = remembered(view, decision, rescaled=rescaled), NONE if error is None else INTERNAL
+    history, label = next_history(view, decision, rescaled=rescaled), NONE if error is None else INTERNAL
     closed = _close(view, draft, decision, status, history, error, action, label)
     return msgspec.structs.replace(closed, rescaled=True) if rescaled else closed
 
@@ -317,6 +317,3 @@ def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:
     if proposal.replicas == before:
         return proposal.metric.type, NONE, NONE
     return proposal.metric.type, SCALE_UP if proposal.replicas > before else SCALE_DOWN, NONE
-
-
-__all__ = ["Outcome", "Settlement", "remembered", "sentence", "settle"]

@@ -1,8 +1,7 @@
-"""What one entry of spec.metrics asks for, worked out once per object: the goal, and the words about it.
+"""The compiled form of an HPA's spec, made once per object instead of once per decision.
 
-The words are Kubernetes' own: they are part of the conditions and events that users and tools match on.
-
-What an HPA's spec asks for, worked out once per object instead of once per decision.
+The texts are those of Kubernetes 1.36 (horizontal.go, replica_calculator.go): users and tools match on them in
+conditions and events.
 """
 
 from typing import Final, NamedTuple
@@ -26,8 +25,7 @@ from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import shown
-from hpad.engine import behavior as rules
-from hpad.engine.behavior import Behavior
+from hpad.engine.behavior import Behavior, compile_behavior
 
 UTILIZATION: Final = "Utilization"
 VALUE: Final = "Value"
@@ -35,7 +33,7 @@ AVERAGE_VALUE: Final = "AverageValue"
 
 
 class Wording(msgspec.Struct, frozen=True):
-    """What comes before the text of a failure: fetching, measuring, and in the error of the whole reconcile.
+    """The prefixes of error texts: of fetching, of measuring, and of the error of the whole reconcile.
 
     `reason` is that of the event and of the condition.
     """
@@ -47,11 +45,11 @@ class Wording(msgspec.Struct, frozen=True):
 
 
 class CompiledMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric and what it is held to.
+    """One metric and its metric target.
 
     `kind` is Utilization (`amount` in percent of the request), Value or AverageValue (`amount` in milli-units).
-    `error` says why the entry can't be measured at all (None: it can); `spec_error` marks the flaw of an entry that no
-    API server lets through. `description` is Kubernetes' name of the metric, `label` the one for people.
+    `error` says why the entry cannot be measured (None: it can); `spec_error`: an API server would reject the entry.
+    `description` is the name of the metric in the texts of Kubernetes, `label` the name in the texts of hpad.
     """
 
     type: str
@@ -69,30 +67,30 @@ class CompiledMetric(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_pods(self) -> bool:
-        """Whether the metric is measured pod by pod."""
+        """Whether the metric has one value per pod."""
         return self.type in (RESOURCE, CONTAINER_RESOURCE, PODS)
 
     @property
     def is_cpu(self) -> bool:
-        """Whether pods that still start must be left out: only CPU knows the rule."""
+        """Whether starting pods are left out: this rule applies to CPU only."""
         return self.name == "cpu" and self.type in (RESOURCE, CONTAINER_RESOURCE)
 
     @property
     def unit(self) -> Unit:
-        """What the metric counts, for people: bytes for memory, and where the target is given as in "64Mi"."""
+        """The unit for people: bytes for memory and for targets such as "64Mi", cores for CPU."""
         if self.is_cpu:
             return Unit.CORES
-        return Unit.BYTES if self.format is Format.BINARY_SI or _given_in_bytes(self.spec) else Unit.COUNT
+        return Unit.BYTES if self.format is Format.BINARY_SI or _target_in_bytes(self.spec) else Unit.COUNT
 
 
-def _given_in_bytes(spec: MetricSpec) -> bool:
+def _target_in_bytes(spec: MetricSpec) -> bool:
     source = spec.external or spec.object or spec.pods
-    given = () if source is None else (source.target.value, source.target.average_value)
-    return any(quantity is not None and quantity.format is Format.BINARY_SI for quantity in given)
+    targets = () if source is None else (source.target.value, source.target.average_value)
+    return any(quantity is not None and quantity.format is Format.BINARY_SI for quantity in targets)
 
 
 def compile_metric(spec: MetricSpec, namespace: str) -> CompiledMetric:
-    """The goal of one entry of spec.metrics; never raises: what is wrong with the entry becomes its `error`."""
+    """Compiles one entry of spec.metrics. Never raises: what is wrong with the entry becomes its `error`."""
     if spec.type == RESOURCE:
         return _resource(spec, spec.resource or ResourceMetricSource(), namespace, "")
     if spec.type == CONTAINER_RESOURCE:
@@ -122,7 +120,7 @@ def _value(quantity: Quantity) -> _Amount:
 
 
 def _selector(selector: LabelSelector | None) -> tuple[Selector | None, str | None]:
-    """A metric's own selector, or what is wrong with it."""
+    """Returns a metric's own selector, or what is wrong with it."""
     if selector is None:
         return None, None
     try:
@@ -131,7 +129,7 @@ def _selector(selector: LabelSelector | None) -> tuple[Selector | None, str | No
         return None, str(error)
 
 
-def _narrowed(name: str, selector: Selector | None) -> str:
+def _with_selector(name: str, selector: Selector | None) -> str:
     return name if selector is None or not str(selector) else f"{name}({selector})"
 
 
@@ -186,7 +184,7 @@ def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> Compile
         kind=kind,
         amount=amount,
         description=f"pods metric {name}",
-        label=f"pods metric {_narrowed(name, selector)}",
+        label=f"pods metric {_with_selector(name, selector)}",
         wording=Wording(
             reason="FailedGetPodsMetric",
             fetch=f"unable to get metric {name}: ",
@@ -212,7 +210,7 @@ def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> Com
         kind=kind,
         amount=amount,
         description=f"external metric {name}({shown})" if average else f"{described.kind} metric {name}",
-        label=f"{described.kind} metric {_narrowed(name, selector)}",
+        label=f"{described.kind} metric {_with_selector(name, selector)}",
         wording=Wording(
             reason="FailedGetObjectMetric",
             fetch=f"unable to get metric {name}: {described.kind} on {namespace} {described.name}/",
@@ -247,7 +245,7 @@ def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) ->
         kind=kind,
         amount=amount,
         description=f"external metric {name}({shown})",
-        label=f"external metric {_narrowed(name, selector)}",
+        label=f"external metric {_with_selector(name, selector)}",
         wording=Wording(
             reason="FailedGetExternalMetric",
             fetch=f"unable to get external metric {namespace}/{name}/{shown}: ",
@@ -289,9 +287,10 @@ _CACHED: Final = "compiled"
 
 
 class CompiledSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`reference` is Kind/namespace/name of the target, `version_error` what is wrong with its apiVersion, if anything.
+    """What an HPA's spec asks for.
 
-    `has_object_or_external` says whether a metric is there that exists without pods (Object or External).
+    `reference` is Kind/namespace/name of the target. `version_error` says what is wrong with the target's apiVersion,
+    if anything. `has_object_or_external`: a metric exists that has a value without pods.
     """
 
     key: Key
@@ -305,7 +304,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
-    """The intent of an HPA: kept with its spec, so that it lives and dies with it."""
+    """Returns the compiled spec of an HPA. It is cached in the spec, so both have the same lifetime."""
     cached: CompiledSpec | None = hpa.spec.__dict__.get(_CACHED)
     metadata = hpa.metadata
     if cached is not None and cached.key.name == metadata.name and cached.key.namespace == metadata.namespace:
@@ -324,13 +323,13 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
         min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
         max_replicas=spec.max_replicas,
         metrics=tuple(compile_metric(metric, key.namespace) for metric in spec.metrics),
-        behavior=rules.compile_behavior(spec.behavior),
+        behavior=compile_behavior(spec.behavior),
         has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
     )
 
 
 def _version_error(api_version: str) -> str | None:
-    """An apiVersion is empty, `version` or `group/version`."""
+    """An apiVersion is empty, `version` or `group/version` (apimachinery: schema.ParseGroupVersion)."""
     if api_version in ("", "/") or api_version.count("/") <= 1:
         return None
     return f"unexpected GroupVersion string: {api_version}"

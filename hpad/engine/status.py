@@ -1,7 +1,4 @@
-"""Readings as the status carries them, and whether a status says anything new.
-
-What is remembered for the decisions to come.
-"""
+"""The metrics of a status, the comparison of two statuses, and the history after a decision."""
 
 from datetime import datetime
 
@@ -20,15 +17,15 @@ from hpad.api.hpa import (
 from hpad.api.quantity import Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
 from hpad.engine.decide import Decision
-from hpad.engine.fallback import last_samples
 from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.propose import Proposal
+from hpad.engine.recommend import last_samples
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.view import View
 
 
 def same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> bool:
-    """Equal as the API server sees it: no list and an empty list are the same."""
+    """Whether two statuses are equal for the API server: a missing list equals an empty one."""
     return (
         old.conditions == new.conditions
         and old.current_replicas == new.current_replicas
@@ -39,8 +36,8 @@ def same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus)
     )
 
 
-def reading(proposal: Proposal) -> MetricStatus:
-    """What currentMetrics says of one metric: all empty where it could not be read."""
+def metric_status(proposal: Proposal) -> MetricStatus:
+    """Returns the entry of currentMetrics of one metric; all fields are empty without a usage."""
     metric, usage = proposal.metric, proposal.usage
     if usage is None:
         return MetricStatus()
@@ -53,7 +50,7 @@ def reading(proposal: Proposal) -> MetricStatus:
 
 
 def _placed(metric: CompiledMetric, current: MetricValueStatus) -> MetricStatus:
-    """A reading in the place that belongs to its type of metric."""
+    """Puts a value into the field of the metric's type."""
     kind, spec = metric.type, metric.spec
     if kind == RESOURCE:
         return MetricStatus(kind, resource=ResourceMetricStatus(metric.name, current))
@@ -70,30 +67,33 @@ def _placed(metric: CompiledMetric, current: MetricValueStatus) -> MetricStatus:
     return MetricStatus()
 
 
-def remembered(view: View, decision: Decision, *, rescaled: bool) -> History:
-    """The history with this decision in it, and with the rescale if one was written."""
+def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
+    """Returns the history with the recommendation of this decision, and with the rescale if one was written."""
     history, now = view.history, view.now
     if decision.restrained is not None:
         recommendations = decision.restrained.recommendations
     else:
         recommendations = history.recommendations or (PastRecommendation(now, decision.current),)
     ups, downs, behavior = history.scale_ups, history.scale_downs, view.spec.behavior
-    if rescaled and behavior is not None:  # without spec.behavior nobody asks for them
+    if rescaled and behavior is not None:  # without spec.behavior there are no policies
         if decision.desired > decision.current:
-            ups = _remember(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
+            ups = _stored(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
         else:
-            downs = _remember(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
-    known = history.last_samples if view.fallback_policies else ()  # without terms nobody follows how metrics fare
+            downs = _stored(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
+    known = history.last_samples if view.fallback_policies else ()  # only fallback policies need them
     if view.fallback_policies and decision.proposals:
         known = last_samples(view, decision.proposals)
     return History(recommendations, ups, downs, known)
 
 
-def _remember(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:
-    """Mark what no policy counts any more; the latest takes the place of the last marked one, or goes to the end."""
+def _stored(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:
+    """Marks entries that no policy counts any more, then replaces the last marked entry by the latest or appends it.
+
+    Source: Kubernetes 1.36, horizontal.go: storeScaleEvent and markScaleEventsOutdated.
+    """
     marked = [
-        msgspec.structs.replace(held, outdated=True) if held.timestamp < cutoff and not held.outdated else held
-        for held in past
+        msgspec.structs.replace(entry, outdated=True) if entry.timestamp < cutoff and not entry.outdated else entry
+        for entry in past
     ]
     for index in range(len(marked) - 1, -1, -1):
         if marked[index].outdated:

@@ -1,11 +1,4 @@
-"""Everything that a decision about one HPA sees.
-
-The numbers and gates a decision depends on beside the HPA itself.
-
-The names and defaults of kube-controller-manager 1.36 (`--horizontal-pod-autoscaler-*`, `--feature-gates`).
-
-Who else writes what an HPA writes, and counts that are decided but not written.
-"""
+"""The input of a decision about one HPA, and the settings and feature gates it depends on."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,10 +15,10 @@ from hpad.engine.spec import CompiledSpec, compiled_spec
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Feature gates. The first two are Kubernetes' own, with its defaults.
+    """Feature gates. The first two are those of Kubernetes, with its defaults (pkg/features/kube_features.go).
 
-    The others leave out known defects of the original, each for itself; off reproduces the original exactly, as every
-    replayed scenario does unless it names the gate.
+    Each of the others fixes one known defect of Kubernetes; off means the behavior of Kubernetes 1.36. A replayed
+    scenario has all gates off that it does not name.
     """
 
     HPAScaleToZero: bool = False
@@ -55,13 +48,13 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @classmethod
     def replayed(cls, named: dict[str, bool]) -> "Gates":
-        """The gates of a recorded scenario: those not named are off. Unknown names raise TypeError."""
+        """Returns the gates of a recorded scenario: those it does not name are off. Unknown names raise TypeError."""
         off = dict.fromkeys(cls.__struct_fields__, False)
         return cls(**{**off, **named})
 
 
 class Tunables(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon's flags say about decisions; a further number here needs the review of an API field."""
+    """The settings that change decisions, with the defaults of kube-controller-manager 1.36."""
 
     tolerance: float = 0.1
     downscale_stabilization: timedelta = timedelta(seconds=300)
@@ -79,9 +72,9 @@ UNNAMED: Final = "another client"
 class Competitor(msgspec.Struct, frozen=True):
     """Another writer of an HPA's target or status.
 
-    `what` is HPA (an HPA that is not hpad's scales the same target), SCALE (a client has set the target's replicas
-    after hpad did) or STATUS (a client writes the status of the HPA). `name` is the HPA's namespace/name, or the
-    client as `metadata.managedFields` names it (UNNAMED where it cannot be told).
+    `what` is HPA (an HPA of the API server scales the same target), SCALE (a client set the target's replicas after
+    hpad did) or STATUS (a client writes the status of the HPA). `name` is namespace/name of the HPA, or the manager in
+    `metadata.managedFields` (UNNAMED where there is none).
     """
 
     what: str
@@ -96,13 +89,13 @@ class Competitor(msgspec.Struct, frozen=True):
 
 
 REASONS: Final = {HPA: "OtherHPA", SCALE: "ScaleWritten", STATUS: "StatusWritten"}
-"""The reasons of the condition CompetingWriters, the gravest first."""
+"""The reasons of the condition CompetingWriters, the most severe first."""
 
 
 class Withheld(msgspec.Struct, frozen=True):
-    """Why a decided count was not sent at all. `reason` is that of the condition AbleToScale, `message` says more.
+    """Why a decided count was not sent. `reason` and `message` belong to the condition AbleToScale.
 
-    `able`: only hpad itself was told not to write, as in a dry run; the target could have been scaled.
+    `able`: only hpad was told not to write, as in a dry run; the target could have been scaled.
     """
 
     reason: str
@@ -114,7 +107,7 @@ DRY_RUN: Final = Withheld("DryRun", "this is a dry run")
 
 
 def yielded(to: Competitor) -> Withheld:
-    """A count that is left to the HPA of the API server that scales the same target."""
+    """The count is left to the HPA of the API server that scales the same target."""
     return Withheld("CompetingHPA", f"{to}, and is left to it", able=False)
 
 
@@ -160,44 +153,44 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> CompiledSpec:
-        """What the spec asks for."""
+        """The compiled spec of the HPA."""
         return compiled_spec(self.hpa)
 
     @property
     def replicas(self) -> int:
-        """The replica count the target is set to; 0 where it is unknown."""
+        """The replica count of the target; 0 where the scale is unknown."""
         return 0 if self.scale is None else self.scale.spec.replicas
 
     @property
     def scale_to_zero_disabled(self) -> bool:
-        """Whether minReplicas is 0 while hpad must not take the last replica: it could not give it back."""
+        """Whether minReplicas is 0 without the gate HPAScaleToZero: a target at zero could not be scaled up again."""
         gates = self.tunables.gates
         return gates.HPAMinimumOfOne and not gates.HPAScaleToZero and self.spec.min_replicas == 0
 
     @property
     def min_replicas(self) -> int:
-        """The least that metrics may ask for."""
+        """The lowest count that metrics may ask for."""
         return 1 if self.scale_to_zero_disabled else self.spec.min_replicas
 
     @property
     def scaled_to_zero(self) -> bool:
-        """Whether the target has no replicas because this HPA took them away: only then may it give some back."""
-        return self._marked_zero and not self.scaled_to_zero_is_outdated
+        """Whether this HPA took the last replica: only then may it scale the target up from zero (KEP-2021)."""
+        return self._marked_scaled_to_zero and not self.scaled_to_zero_is_outdated
 
     @property
     def scaled_to_zero_is_outdated(self) -> bool:
-        """Whether ScaledToZero is True and no longer says how the target came to its count (HPAOwnZeroOnly).
+        """Whether ScaledToZero is True although another client has set the count since (HPAOwnZeroOnly).
 
-        Each rescale of an HPA controller sets it, True where it took the last replica. So the count was set by another
-        client where there are replicas, or where the last reconcile found some and left some.
+        Every rescale by an HPA controller sets the condition, True where it took the last replica. So another client
+        set the count where there are replicas now, or where the last reconcile left some.
         """
-        if not self._marked_zero or not self.tunables.gates.HPAOwnZeroOnly:
+        if not self._marked_scaled_to_zero or not self.tunables.gates.HPAOwnZeroOnly:
             return False
         status = self.hpa.status
         left = min(status.current_replicas, status.desired_replicas)
         return self.replicas > 0 or left > 0 or self.set_by_other
 
     @property
-    def _marked_zero(self) -> bool:
-        held = conditions.find(self.hpa.status.conditions, conditions.SCALED_TO_ZERO)
-        return self.tunables.gates.HPAScaleToZero and held is not None and held.status == conditions.TRUE
+    def _marked_scaled_to_zero(self) -> bool:
+        condition = conditions.find(self.hpa.status.conditions, conditions.SCALED_TO_ZERO)
+        return self.tunables.gates.HPAScaleToZero and condition is not None and condition.status == conditions.TRUE

@@ -177,7 +177,7 @@ def test_pods_that_are_gone_or_pending_stand_for_no_replica_whatever_containers_
 def test_scenario_26_a_milli_quantity_is_a_thousandth() -> None:
     web = Workload(pods_metric("load", "10500m"), replicas=1)
     proposal = web.reconcile(used([21_000])).proposals[0]
-    assert (proposal.replicas, proposal.current, proposal.wanted) == (2, "21", "10.5")
+    assert (proposal.replicas, proposal.current, proposal.metric_target) == (2, "21", "10.5")
     assert Quantity.parse("10500m") == Quantity.parse("10.5")
 
 
