@@ -1,6 +1,6 @@
-"""The command line: one file a command, each with `add_parser(commands)` and `run(args) -> exit status`.
+"""The command line `hpad`: one file per command, each with `add_parser(commands)` and `run(args) -> exit status`.
 
-Status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 130 an interrupt.
+Exit status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 130 an interrupt (Ctrl-C).
 """
 
 import argparse
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import hpad
-from hpad.cli import output, retired
+from hpad.cli import output
 from hpad.cli.output import Failure
 
 COMMANDS: Final = (
@@ -22,46 +22,78 @@ COMMANDS: Final = (
 )
 _INTERRUPTED: Final = 130
 _BROKEN_PIPE: Final = 141
+_EPILOG: Final = """\
+examples:
+  hpad run --kubeconfig ~/.kube/config --dry-run   what hpad would decide in a cluster; it writes nothing
+  hpad doctor --kubeconfig ~/.kube/config          can hpad do its work there?
+  hpad check web.yaml                              is this HPA valid?
+  hpad demo                                        real processes being scaled on this machine
+
+exit status: 0 success, 1 a failure that one line on standard error explains, 2 wrong use, 130 after Ctrl-C; the help
+of a command lists its own. `hpad COMMAND --help` describes a command with examples.
+"""
+_PREFIX: Final = "--horizontal-pod-autoscaler-"
+_RETIRED_FLAGS: Final = {
+    f"{_PREFIX}use-rest-clients": (
+        "was removed in Kubernetes 1.19, together with Heapster: leave it out; metrics come from the metrics APIs or "
+        "from the sources of the configuration"
+    ),
+    f"{_PREFIX}upscale-delay": (
+        "was removed in Kubernetes 1.31 and has had no effect since 1.12: leave it out; to make an HPA grow more "
+        "slowly, set stabilizationWindowSeconds or policies in spec.behavior.scaleUp"
+    ),
+    f"{_PREFIX}downscale-delay": (
+        "was removed in Kubernetes 1.31 and has had no effect since 1.12: write "
+        f"{_PREFIX}downscale-stabilization, or spec.behavior.scaleDown.stabilizationWindowSeconds in an HPA"
+    ),
+    f"{_PREFIX}downscale-stabilization-window": (
+        f"is the name in the documentation of Kubernetes 1.12: write {_PREFIX}downscale-stabilization"
+    ),
+}
+"""Flags of earlier versions of kube-controller-manager: what became of each, and what to write instead.
+
+Source: kubernetes/kubernetes pull requests 90368 (1.19) and 124948 (1.31); CHANGELOG-1.12.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status. `argv` is that of the process unless given (without the program)."""
+    """Runs one command and returns its exit status. `argv`: arguments without the program (default: the process's)."""
     with output.printing():
         return _run(list(sys.argv[1:] if argv is None else argv))
 
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        args = _parsed(arguments)
+        args = _parse(arguments)
         status: int = args.run(args)
-        if sys.stdout is not None:  # as it is where the caller has closed it
+        if sys.stdout is not None:  # None if the caller closed it
             sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        _write_no_more()
+        _discard_buffered_output()
         return _BROKEN_PIPE
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:  # what names no file was printed
+        if error.errno != errno.ENOSPC or error.filename is not None:  # standard output names no file
             raise
-        _write_no_more()
+        _discard_buffered_output()
         print(f"hpad: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     except Exception as error:
-        if not _expected(error):
+        if not _is_expected(error):
             raise
         print(f"hpad: {error}", file=sys.stderr)
         return 1
     return status
 
 
-def _write_no_more() -> None:
-    """Drop what is still buffered, which would raise again when the interpreter ends."""
+def _discard_buffered_output() -> None:
+    """Sends buffered output to /dev/null, so that the interpreter does not raise again when it flushes at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for; ends the process with status 2 at a mistake, with the option that was probably meant."""
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parses the arguments. At a mistake, ends the process with status 2 and suggests the nearest option."""
     parser, commands = _parser(arguments)
     if (
         arguments
@@ -71,45 +103,62 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(f"{arguments[0]} comes too early: options follow the command, as in `hpad run {arguments[0]}`")
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        called = commands.choices[next(name for name in arguments if name in commands.choices)]
-        called.exit(2, _refusal(called, unknown))
+        command = commands.choices[next(name for name in arguments if name in commands.choices)]
+        command.exit(2, _refusal(command, unknown))
     return args
 
 
-def _refusal(called: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
-    """What to print about arguments that the command does not take: a line each for flags of old versions of
-    Kubernetes, one for all others."""
-    sentences, rest = retired.advice(unknown)
+def _refusal(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """The message on unknown arguments: a line for each retired flag, and one line for all others."""
+    sentences, rest = _retired_flags(unknown)
     if rest:
-        near = difflib.get_close_matches(rest[0].partition("=")[0], called._option_string_actions, n=1)
+        near = difflib.get_close_matches(rest[0].partition("=")[0], command._option_string_actions, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         sentences.append(f"unknown: {' '.join(rest)}{hint}")
-    lines = [f"{called.prog}: {sentence}\n" for sentence in sentences]
-    return "".join([*lines, f"`{called.prog} --help` tells all.\n"])
+    lines = [f"{command.prog}: {sentence}\n" for sentence in sentences]
+    return "".join([*lines, f"`{command.prog} --help` lists all arguments.\n"])
+
+
+def _retired_flags(unknown: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Splits unknown arguments: a sentence for each retired flag of Kubernetes or hpad, and all other arguments.
+
+    An argument after a retired flag counts as its value unless it starts with "-".
+    """
+    from hpad import settings  # imported late, since only a mistake needs it
+
+    removed = {f"--{name.replace('_', '-')}": f"was removed: {text}" for name, text in settings.REMOVED.items()}
+    retired = {**_RETIRED_FLAGS, **removed}
+    sentences: list[str] = []
+    rest: list[str] = []
+    after_retired = False
+    for argument in unknown:
+        name, equals, _ = argument.partition("=")
+        if name in retired:
+            sentences.append(f"{name} {retired[name]}")
+        elif not after_retired or argument.startswith("-"):
+            rest.append(argument)
+        after_retired = name in retired and not equals
+    return list(dict.fromkeys(sentences)), rest
 
 
 def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
-    """The program's parser, and the parsers of the commands."""
+    """The parser of the program, and the parsers of its commands."""
     parser = argparse.ArgumentParser(
         prog="hpad",
-        description="Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does.",
-        epilog="`hpad COMMAND --help` tells all about a command.",
+        description="Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the "
+        "Kubernetes metrics APIs, RabbitMQ, Prometheus and other sources.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hpad {hpad.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in _needed(arguments):
+    # Imports only the command that is called, since imports take most of the time of a short command.
+    for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
         importlib.import_module(f"hpad.cli.{name}").add_parser(commands)
     return parser, commands
 
 
-def _needed(arguments: Sequence[str]) -> Sequence[str]:
-    """The commands whose files have to be read: the one that is called, else (for --help and mistakes) all."""
-    if arguments and arguments[0] in COMMANDS:
-        return arguments[:1]
-    return COMMANDS
-
-
-def _expected(error: Exception) -> bool:
-    """Whether an error was foreseen, and so says all there is to say: hpad's own, not a bug's."""
+def _is_expected(error: Exception) -> bool:
+    """Whether the message alone explains the error: hpad raised it on purpose, it is no bug."""
     own = type(error).__module__.partition(".")[0] == "hpad"
     return isinstance(error, Failure) or (own and isinstance(error, ValueError))

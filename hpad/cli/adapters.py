@@ -1,4 +1,4 @@
-"""`hpad adapters`: what is installed that answers metrics, and how it is configured."""
+"""`hpad adapters`: lists the installed adapters, and describes the settings of one."""
 
 import argparse
 import inspect
@@ -14,8 +14,10 @@ from hpad.sources import plugins
 
 _EPILOG = """\
 examples:
-  hpad adapters list               the adapters that are installed, hpad's own and those of other packages
+  hpad adapters list               the installed adapters, hpad's own and those of other packages
   hpad adapters describe rabbitmq  which metrics it answers, and every setting with type, default and meaning
+
+exit status: 0 success, 1 an adapter cannot be loaded or there is none of that name, 2 wrong use
 """
 _MAPPINGS = (msgspec.inspect.DictType,)
 _LISTS = (msgspec.inspect.ListType, msgspec.inspect.SetType, msgspec.inspect.VarTupleType)
@@ -25,22 +27,28 @@ def add_parser(commands: Any) -> None:
     """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "adapters",
-        help="what can answer metrics, and how it is configured",
-        description="Show the adapters that are installed, and how a source with one of them is configured.",
+        help="list what can answer metrics, and how it is configured",
+        description="List the installed adapters, or describe one: the kinds of metric source and their settings.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=list_all)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
-    listing = actions.add_parser("list", help="all adapters, a line each (without an ACTION, too)")
-    listing.set_defaults(run=list_all)
-    describing = actions.add_parser("describe", help="all about one adapter")
-    describing.add_argument("name", metavar="NAME", help="as in `adapter: NAME` of the configuration")
-    describing.set_defaults(run=describe)
+    list_parser = actions.add_parser(
+        "list", help="list all adapters, one per line (default)", description="List all installed adapters."
+    )
+    list_parser.set_defaults(run=list_all)
+    describe_parser = actions.add_parser(
+        "describe",
+        help="describe one adapter and its settings",
+        description="Describe one adapter: the metrics it answers, and each setting with type, default and meaning.",
+    )
+    describe_parser.add_argument("name", metavar="NAME", help="as in `adapter: NAME` of the configuration")
+    describe_parser.set_defaults(run=describe)
 
 
 def list_all(args: argparse.Namespace) -> int:
-    """One line per adapter; one that cannot be used says why. 0, or 1 if there is such a one."""
+    """Prints one line per adapter, with the reason if it cannot be loaded. 0 if all can be loaded, else 1."""
     broken = 0
     rows = [("NAME", "SERVES", "ANSWERS")]
     for name in plugins.names():
@@ -58,7 +66,7 @@ def list_all(args: argparse.Namespace) -> int:
 
 
 def describe(args: argparse.Namespace) -> int:
-    """Everything about one adapter; raises Failure."""
+    """Prints metrics and settings of one adapter; raises Failure if it cannot be loaded."""
     try:
         adapter = plugins.adapter_class(args.name)
         metrics = plugins.offered(args.name, adapter)
@@ -69,16 +77,16 @@ def describe(args: argparse.Namespace) -> int:
         print(_indented(_text(adapter)))
     print(f"\nserves:   {', '.join(sorted(adapter.serves))}")
     print(f"metrics:  {_metrics(metrics)}")
-    print("\nsettings, beside those of every source (adapter, match, timeout, limits, namespaces, fallback):\n")
+    print("\nsettings, besides those of every source (adapter, match, timeout, limits, namespaces, fallback):\n")
     print("\n".join(_struct(adapter.Settings, "  ")))
     return 0
 
 
 def _metrics(metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]) -> str:
-    """What comes to a source of this adapter without a rule."""
+    """The metrics that a source of this adapter answers without a `match` or route."""
     if isinstance(metrics, Mapping):
-        listed = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(metrics.items()))
-        return "; ".join(listed) or "those that its settings or a `match` name"
+        by_type = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(metrics.items()))
+        return "; ".join(by_type) or "those that its settings or a `match` name"
     return "any name" if "*" in metrics else ", ".join(metrics)
 
 
@@ -87,16 +95,16 @@ def _summary(adapter: type[Adapter]) -> str:
 
 
 def _text(kind: type) -> str:
-    """The docstring that the class has itself, not that of a class it is made from."""
+    """The docstring of the class itself, not an inherited one."""
     return inspect.cleandoc(vars(kind).get("__doc__") or "")
 
 
 def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.Struct], ...] = ()) -> Iterator[str]:
-    """The fields of a struct with type, default and meaning, then those of the structs they hold."""
+    """The fields of a struct with type, default and meaning, then the fields of nested structs."""
     inner: list[type[msgspec.Struct]] = []
-    about = msgspec.inspect.type_info(kind)
-    assert isinstance(about, msgspec.inspect.StructType)
-    for field in about.fields:
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    for field in info.fields:
         yield f"{indent}{field.encode_name}: {_type(field.type, inner)}{_default(field)}{_described(field.type)}"
     text = _text(kind)
     if text and not text.startswith(f"{kind.__name__}("):
@@ -109,7 +117,7 @@ def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.St
 
 
 def _type(kind: msgspec.inspect.Type, inner: list[type[msgspec.Struct]]) -> str:
-    """A type as people write it; structs are noted, to be shown as well."""
+    """The type in words; appends nested structs to `inner`."""
     if isinstance(kind, msgspec.inspect.Metadata):
         return _type(kind.type, inner)
     if isinstance(kind, msgspec.inspect.StructType):
@@ -132,12 +140,12 @@ def _default(field: msgspec.inspect.Field) -> str:
     if field.required:
         return " (required)"
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    shown = msgspec.json.encode(value, enc_hook=str).decode()
-    return "" if value is None else f" (default: {shown})"
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return "" if value is None else f" (default: {text})"
 
 
 def _described(kind: msgspec.inspect.Type) -> str:
-    """What `msgspec.Meta` of the field says."""
+    """The description in the field's `msgspec.Meta`, if any."""
     extra = kind.extra_json_schema if isinstance(kind, msgspec.inspect.Metadata) else None
     text = (extra or {}).get("description")
     return f"  {text}" if text else ""

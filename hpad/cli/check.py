@@ -1,4 +1,4 @@
-"""`hpad check`: what would the API server, or the daemon, say to these files?"""
+"""`hpad check`: validates HPA manifests as the API server does, and configuration as the daemon does."""
 
 import argparse
 import sys
@@ -16,23 +16,23 @@ from hpad.engine import fallback_policy
 from hpad.engine.spec import compiled_spec
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
-from hpad.manifests.keda import found
+from hpad.manifests.keda.conversion import PLACEHOLDER
 
 _EPILOG = """\
 examples:
   hpad check web.yaml                  every error with file, line and field
   hpad check /etc/hpad/hpas            all *.yaml, *.yml, *.json and *.jsonl of a folder
   hpad check config/hpad.yaml          the daemon's own configuration
-  hpad check hpad.yaml hpas            both; the gate HPAScaleToZero is that of the configuration
+  hpad check hpad.yaml hpas            both, with the feature gate HPAScaleToZero of the configuration
   kubectl get hpa -A -o yaml | hpad check -
   hpad check -o json web.yaml          {"file", "document", "name", "errors", "warnings", "defaulted"} a document, one
                                        a line; an error or a warning is {"type", "field", "message", "file", "line"}
 
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
-unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2, and its annotations hpad.io/… as the daemon reads
-them. A selector may also be text ("queue=orders"), which files of --manifests may hold, but an API server takes
-no such text. A document without kind and apiVersion is checked as the daemon's configuration; if it sets the feature
-gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
+unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2; its annotations hpad.io/… are checked as the daemon
+reads them. A selector may also be text ("queue=orders"): files of --manifests may hold it, an API server refuses it.
+A document without kind and apiVersion is checked as the daemon's configuration. If that sets the feature gate
+HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
 
 A value that holds REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. The exit status is 1 if anything is
@@ -42,8 +42,8 @@ wrong, warnings aside.
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one document; `errors` and `warnings` each with the line it is about, `defaulted` None where there
-    is no object."""
+    """The result for one document. `errors` and `warnings` come with their lines; `defaulted` is the object with all
+    defaults, None if the document is no object."""
 
     document: Document
     subject: str
@@ -69,12 +69,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--scale-to-zero",
         action="store_true",
-        help="as with the feature gate HPAScaleToZero: minReplicas may be 0 (or check with the configuration)",
+        help="allow minReplicas 0, as with the feature gate HPAScaleToZero (or name the configuration that sets it)",
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Prints the errors of all documents; 0 if there are none, else 1."""
     count = wrong = skipped = about_zero = 0
     show = _as_json if args.output == "json" else _as_text
     documents = list(inputs.read(args.files))
@@ -101,7 +102,7 @@ _ZERO = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
     " together with the configuration that sets it"
 )
-_APART = "belongs into a file of its own, for `hpad run --config`: manifests are read without it"
+_MISPLACED = "belongs into a file of its own, for `hpad run --config`: hpad ignores it among manifests"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -109,15 +110,15 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _allows_zero(document: Document) -> bool:
-    """Whether this is configuration that turns the feature gate HPAScaleToZero on."""
-    if not document.parsed or hpas.is_hpa(document.value) or not _is_whole_file(document):
+    """Whether the document is configuration that turns the feature gate HPAScaleToZero on."""
+    if not document.parsed or hpas.is_hpa(document.value) or not _can_be_configuration(document):
         return False
-    from hpad.cli import configuration  # here, as HPAs are checked without it
+    from hpad.cli import configuration  # imported late, since checking HPAs does not need it
 
     return configuration.scale_to_zero(document.value)
 
 
-def _is_whole_file(document: Document) -> bool:
+def _can_be_configuration(document: Document) -> bool:
     """Whether a document that is no HPA can be configuration: an object without a kind, the first of its file."""
     value = document.value
     if not isinstance(value, dict) or document.index or document.file.endswith(".jsonl"):
@@ -126,7 +127,7 @@ def _is_whole_file(document: Document) -> bool:
 
 
 def _judge(document: Document, namespace: str, scale_to_zero: bool) -> Verdict | None:
-    """The verdict on a document; None for one that is neither an HPA nor configuration."""
+    """Judges one document; None if it is neither an HPA nor configuration."""
     value = document.value
     if not document.parsed:
         return _without_object(document, "", document.faults)
@@ -136,20 +137,20 @@ def _judge(document: Document, namespace: str, scale_to_zero: bool) -> Verdict |
         return _without_object(document, "", (hpas.not_an_object(document),))
     if "kind" in value or "apiVersion" in value:
         return None
-    if not _is_whole_file(document):
-        if _is_configuration(value):
-            return _without_object(document, "configuration", (FieldError(INVALID, "", _APART),))
+    if not _can_be_configuration(document):
+        if _has_only_settings(value):
+            return _without_object(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
         detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
         return _without_object(document, "", (*document.faults, required("kind", detail)))
-    from hpad.cli import configuration  # here, as HPAs are checked without it
+    from hpad.cli import configuration  # imported late, since checking HPAs does not need it
 
     unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
     errors = (*_placed(document, document.faults), *configuration.errors(document), *unset)
     return Verdict(document, "configuration", "", errors)
 
 
-def _is_configuration(value: dict[str, Any]) -> bool:
-    from hpad import settings  # here, as HPAs are checked without them
+def _has_only_settings(value: dict[str, Any]) -> bool:
+    from hpad import settings  # imported late, since checking HPAs does not need it
 
     return bool(value) and value.keys() <= settings.PARSERS.keys()
 
@@ -161,12 +162,12 @@ def _hpa(document: Document, namespace: str, scale_to_zero: bool) -> Verdict:
         errors += tuple(_annotation_errors(loaded.hpa))
         defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(v2.to_builtins(loaded.hpa)), document)
     errors += tuple(map(_unset, _placeholders(document.value)))
-    warnings = _placed(document, tuple(_ignored(document.value)))
+    warnings = _placed(document, tuple(_ignored_annotations(document.value)))
     return Verdict(document, str(loaded), loaded.name, _placed(document, errors), defaulted, warnings)
 
 
-def _ignored(value: dict[str, Any]) -> Iterator[FieldError]:
-    """The annotations of autoscaling/v1 that stand for fields and cannot be read."""
+def _ignored_annotations(value: dict[str, Any]) -> Iterator[FieldError]:
+    """Warns of annotations of autoscaling/v1 that hold fields of v2 and cannot be decoded."""
     metadata = value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if value.get("apiVersion") != v1.API_VERSION or not isinstance(annotations, dict):
@@ -176,9 +177,9 @@ def _ignored(value: dict[str, Any]) -> Iterator[FieldError]:
 
 
 def _placeholders(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The places of texts with the placeholder of `hpad convert`."""
+    """The places of texts that still hold the placeholder written by `hpad convert`."""
     if isinstance(value, str):
-        if found.VALUE in value:
+        if PLACEHOLDER in value:
             yield place
         return
     entries: Iterable[tuple[Any, Any]] = ()
@@ -197,12 +198,12 @@ def _unset(place: tuple[str | int, ...]) -> FieldError:
         field += f".{step}" if bare else f"[{step}]"
     field = field.removeprefix(".")
     named = next((step for step in reversed(place) if isinstance(step, str)), "value")
-    detail = f"holds the placeholder {found.VALUE} of hpad convert: write your own {named} in its place"
+    detail = f"holds the placeholder {PLACEHOLDER} of hpad convert: write your own {named} in its place"
     return FieldError(INVALID, field, f"{field}: {detail}")
 
 
 def _annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[FieldError]:
-    """What is wrong with the annotations that are the daemon's own; the API server takes any."""
+    """Errors in the annotations that the daemon reads; the API server accepts any value."""
     annotations = hpa.metadata.annotations or {}
     if any(name.startswith(fallback_policy.PREFIX) for name in annotations):
         flaws = fallback_policy.annotation_errors(annotations, [metric.name for metric in compiled_spec(hpa).metrics])

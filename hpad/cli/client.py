@@ -1,4 +1,4 @@
-"""Asking an hpad that runs: its windows over HTTP, guarded or not."""
+"""Reads JSON from a running hpad over HTTP or HTTPS, for `hpad sources`."""
 
 import argparse
 import http.client
@@ -20,17 +20,21 @@ _ALTERNATIVE = "name another --address, or a --config to check it offline"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How to reach it, and how to show who one is."""
-    text = "where hpad listens (HPAD_LISTEN, else 127.0.0.1:8473); https:// before it where it serves TLS"
+    """Adds the flags for the address and for authentication."""
+    text = "where hpad listens (default: HPAD_LISTEN, else 127.0.0.1:8473); start with https:// if it serves TLS"
     parser.add_argument("--address", metavar="HOST:PORT", help=text)
-    parser.add_argument("--cacert", type=Path, metavar="FILE", help="trust a certificate of these authorities (PEM)")
-    parser.add_argument("--cert", type=Path, metavar="FILE", help="show this certificate (PEM)")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="its key, unless it is in the same file (PEM)")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="show the first bearer token of this file")
+    parser.add_argument(
+        "--cacert", type=Path, metavar="FILE", help="trust servers certified by these authorities (PEM)"
+    )
+    parser.add_argument("--cert", type=Path, metavar="FILE", help="authenticate with this client certificate (PEM)")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="its private key, unless it is in the same file (PEM)")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="authenticate with the first bearer token of this file"
+    )
 
 
 def ask(args: argparse.Namespace, path: str) -> Any:
-    """The JSON that it answers with; raises Failure."""
+    """GETs a path and returns the decoded JSON; raises Failure."""
     url = _url(args) + path
     request = urllib.request.Request(url)
     if args.token_file is not None:
@@ -42,28 +46,29 @@ def ask(args: argparse.Namespace, path: str) -> Any:
         raise Failure(f"{url} answered {error.code} {error.reason}: {_advice(error.code)}") from None
     except OSError as error:
         cause = getattr(error, "reason", error)
-        raise Failure(f"no hpad answers on {url}: {_why(cause)}; {_ALTERNATIVE}") from None
+        raise Failure(f"no hpad answers on {url}: {_reason(cause)}; {_ALTERNATIVE}") from None
     except (ValueError, http.client.HTTPException):
         raise Failure(f"{url} did not answer with JSON: is it hpad that listens there?") from None
 
 
 def _url(args: argparse.Namespace) -> str:
-    given = args.address or os.environ.get("HPAD_LISTEN") or "127.0.0.1:8473"
-    scheme, separator, address = given.rpartition("://")
-    if address.startswith(":"):  # what listens on all addresses
+    text = args.address or os.environ.get("HPAD_LISTEN") or "127.0.0.1:8473"
+    scheme, separator, address = text.rpartition("://")
+    if address.startswith(":"):  # hpad listens on all addresses
         address = f"127.0.0.1{address}"
-    if (separator and scheme not in ("http", "https")) or not _good(address):
-        raise Failure(f"--address: {shown(given)} is not of the form HOST:PORT or https://HOST:PORT")
-    here = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
-    secure = scheme == "https" or (not separator and (here or args.cacert is not None or args.cert is not None))
+    if (separator and scheme not in ("http", "https")) or not _is_address(address):
+        raise Failure(f"--address: {shown(text)} is not of the form HOST:PORT or https://HOST:PORT")
+    by_environment = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
+    by_flags = args.cacert is not None or args.cert is not None
+    tls = scheme == "https" if separator else by_environment or by_flags
     host = address.rstrip("/").rpartition(":")[0] or address
-    if args.token_file is not None and not secure and host not in _LOOPBACK:
-        raise Failure(f"--token-file: the token would cross the network readable by all: write https://{address}")
-    return f"{'https' if secure else 'http'}://{address.rstrip('/')}"
+    if args.token_file is not None and not tls and host not in _LOOPBACK:
+        raise Failure(f"--token-file: the token would cross the network unencrypted: write https://{address}")
+    return f"{'https' if tls else 'http'}://{address.rstrip('/')}"
 
 
-def _good(address: str) -> bool:
-    """Whether a host and a port, if any, can be told from it."""
+def _is_address(address: str) -> bool:
+    """Whether the text has a host and, if it has a port, a valid one."""
     try:
         parts = urllib.parse.urlsplit(f"//{address}")
         return bool(parts.hostname) and parts.port != 0 and address.isascii() and " " not in address
@@ -72,25 +77,25 @@ def _good(address: str) -> bool:
 
 
 def _opener(args: argparse.Namespace) -> urllib.request.OpenerDirector:
-    """Without a proxy of the environment: what hpad says is between the two of us."""
+    """Connects directly, without a proxy of the environment, and follows no redirect."""
     context = ssl.create_default_context()
     try:
         if args.cacert is not None:
             context = ssl.create_default_context(cafile=str(args.cacert))
     except OSError as error:
-        raise Failure(f"--cacert: {args.cacert} holds no certificate authorities: {_why(error)}") from None
+        raise Failure(f"--cacert: {args.cacert} holds no certificate authorities: {_reason(error)}") from None
     try:
         if args.cert is not None:
             context.load_cert_chain(args.cert, args.key, password=_no_password)
     except (OSError, ValueError) as error:
-        raise Failure(f"--cert: {args.cert} cannot be used: {_why(error)}") from None
+        raise Failure(f"--cert: {args.cert} cannot be used: {_reason(error)}") from None
     return urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _StayThere()
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirects()
     )
 
 
-class _StayThere(urllib.request.HTTPRedirectHandler):
-    """hpad sends nobody elsewhere."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects, which hpad never sends."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -109,18 +114,18 @@ def _token(file: Path) -> str:
 
 
 def _no_password() -> str:
-    raise ValueError("its key is encrypted; give one that is not")
+    raise ValueError("its key is encrypted; name one that is not")
 
 
 def _advice(status: int) -> str:
     if status == 401:
-        return "show who you are with --token-file or --cert"
+        return "authenticate with --token-file or --cert"
     if status == 403:
         return "the cluster must allow you to `get` that path (a non-resource URL)"
     return "is it hpad that listens there?"
 
 
-def _why(error: object) -> object:
+def _reason(error: object) -> object:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{error.verify_message}: name its authorities with --cacert"
     return getattr(error, "strerror", None) or getattr(error, "reason", None) or error

@@ -1,10 +1,9 @@
-"""`hpad cluster`: a cluster on this machine to try manifests on."""
+"""`hpad cluster`: an embedded cluster on this machine, to try manifests on."""
 
 import argparse
 import asyncio
 import contextlib
 import errno
-import os
 import tempfile
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -18,23 +17,22 @@ from hpad.manifests.documents import Document
 
 DESCRIPTION = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
-StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not. One
-without a command is pretended: running and ready, without a process, as an event of its pod says.
+StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not. A
+container without a command is simulated: it is running and ready, has no process, and an event of its pod says so.
 Apply the manifests of each FILE (a folder: of all its files; -: of standard input), print how to reach the cluster
-with kubectl, and go on until Ctrl-C, which stops everything.
+with kubectl, and run until Ctrl-C, which stops everything.
 
-This is no Kubernetes replacement, but a place to try things: there is no authentication unless you ask for it, no
-isolation (a pod can do whatever you can), no scheduler, no network of its own, no image, and nothing is kept after the
-end.
+This is a place to try things, not a replacement for Kubernetes: it has no authentication (unless --rbac), no isolation
+(a pod has all rights of your user), no scheduler, no network of its own and no images, and keeps nothing after its end.
 """
 EPILOG = """\
 examples:
-  hpad cluster --hpad shop.yaml                    see what hpad makes of the manifests in shop.yaml
-  hpad cluster --pretend --kubeconfig ./lab.json   objects alone, and a kubeconfig where you want it
+  hpad cluster --hpad shop.yaml                    what hpad does with the manifests in shop.yaml
+  hpad cluster --pretend --kubeconfig ./lab.json   objects without processes; writes the kubeconfig to ./lab.json
   hpad cluster --rbac rbac.yaml shop.yaml --hpad --as system:serviceaccount:hpad:hpad
-                                                   are the rights in rbac.yaml enough?
+                                                   are the rights in rbac.yaml sufficient for hpad?
 
-exit status: 0 after Ctrl-C or SIGTERM, 1 when something could not be started or applied
+exit status: 0 after Ctrl-C or SIGTERM, 1 if the cluster cannot start or a manifest cannot be applied, 2 for wrong use
 """
 
 
@@ -42,31 +40,31 @@ def add_parser(commands: Any) -> None:
     """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "cluster",
-        help="a cluster on this machine to try manifests on",
+        help="start a cluster on this machine, to try manifests on",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="manifests to apply: a file, a folder, or -")
     parser.add_argument(
-        "--hpad", action="store_true", help="run hpad on it; its settings come from --config and the environment"
+        "--hpad", action="store_true", help="run hpad in it; its settings come from --config and the environment"
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of hpad in YAML (also HPAD_CONFIG)")
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here (else to a temporary folder)"
+        "--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig to FILE (default: a temporary folder)"
     )
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="listen on this port (default: a free one)")
     parser.add_argument(
-        "--pretend", action="store_true", help="run no process: pods are objects that are ready at once, without usage"
+        "--pretend", action="store_true", help="start no processes: pods are ready at once and have no usage"
     )
     parser.add_argument(
         "--rbac",
         action="store_true",
-        help="ask who sends a request, over TLS, and allow what Roles and their bindings do; the kubeconfig is an "
-        "administrator's, and `kubectl --as` makes you somebody else",
+        help="authenticate requests, over TLS, and allow what Roles and their bindings grant; the kubeconfig is an "
+        "administrator's, `kubectl --as` impersonates another user",
     )
     parser.add_argument(
-        "--as", dest="user", metavar="USER", help="with --rbac and --hpad: who hpad is (default: an administrator)"
+        "--as", dest="user", metavar="USER", help="with --rbac and --hpad: hpad's user (default: an administrator)"
     )
     parser.set_defaults(run=run)
 
@@ -78,20 +76,20 @@ def _port(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 once it was told to stop; raises Failure."""
+    """Runs the cluster until Ctrl-C or SIGTERM; returns 0, raises Failure."""
     with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         runner.run(_serve(args))
     return 0
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    from hpad.lab.cluster import Cluster, tls, users  # here, so that --help is quick
+    from hpad.lab.cluster import Cluster, tls, users  # imported late, so that --help is quick
 
     if args.user and not (args.rbac and args.hpad):
-        raise Failure("--as says who hpad is, and matters with --hpad and --rbac alone")
+        raise Failure("--as names hpad's user: it needs --hpad and --rbac")
     if args.config and not args.hpad:
-        raise Failure("--config holds the settings of hpad, and matters with --hpad alone")
-    found = await asyncio.to_thread(_documents, args.files)
+        raise Failure("--config holds hpad's settings: it needs --hpad")
+    documents = await asyncio.to_thread(_documents, args.files)
     async with contextlib.AsyncExitStack() as stack:
         stop = await stack.enter_async_context(process.stop_on_signals())
         path = await asyncio.to_thread(_kubeconfig, args.kubeconfig, stack)
@@ -104,20 +102,20 @@ async def _serve(args: argparse.Namespace) -> None:
         except OSError as error:
             taken = f"another process listens on port {args.port} already" if error.errno == errno.EADDRINUSE else ""
             raise Failure(f"the cluster cannot be started: {taken or error.strerror or error}") from error
-        _say(cluster.url, path, rbac=args.rbac)
-        for document in found:
+        _print_address(cluster.url, path, rbac=args.rbac)
+        for document in documents:
             _apply(cluster, document)
         if args.hpad:
             user = users.named(args.user) if args.user else users.ADMINISTRATOR
-            way_in = await cluster.kubeconfig(own / "hpad.kubeconfig", user)
-            await stack.enter_async_context(_hpad(args.config, way_in))
+            hpad_kubeconfig = await cluster.kubeconfig(own / "hpad.kubeconfig", user)
+            await stack.enter_async_context(_hpad(args.config, hpad_kubeconfig))
         await stop.wait()
         print("stopping", flush=True)
 
 
-def _say(url: str, path: Path, *, rbac: bool) -> None:
+def _print_address(url: str, path: Path, *, rbac: bool) -> None:
     lacks = "no isolation" if rbac else "no authentication, no isolation"
-    print(f"A place to try things, not a Kubernetes replacement: {lacks}, nothing is kept.")
+    print(f"A place to try things, not a replacement for Kubernetes: {lacks}, nothing is kept.")
     print(f"API server: {url}")
     print(f"kubeconfig: {path}")
     print(f"try:        kubectl --kubeconfig={path} get all")
@@ -125,7 +123,7 @@ def _say(url: str, path: Path, *, rbac: bool) -> None:
 
 
 def _documents(names: Iterable[str]) -> list[Document]:
-    """Everything to be applied; raises Failure for the first document that cannot be."""
+    """The documents to apply; raises Failure for the first that is broken or no object."""
     found = list(inputs.read(names))
     for document in found:
         for fault in document.faults:
@@ -145,33 +143,35 @@ def _apply(cluster: Any, document: Document) -> None:
     print(f"applied:    {made['kind'].lower()}/{made['metadata']['name']}", flush=True)
 
 
-def _kubeconfig(wanted: Path | None, stack: contextlib.AsyncExitStack) -> Path:
-    """Where the kubeconfig goes; it is removed at the end. Raises Failure rather than replace somebody's file."""
-    if wanted is None:
+def _kubeconfig(option: Path | None, stack: contextlib.AsyncExitStack) -> Path:
+    """The path of the kubeconfig, which is removed at the end.
+
+    Raises Failure if the file exists and is not from an earlier `hpad cluster`, or cannot be written.
+    """
+    if option is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpad-cluster-"))) / "kubeconfig"
     from hpad.lab.cluster import kubeconfig
 
-    if wanted.exists() and not kubeconfig.is_ours(wanted):
-        raise Failure(f"{wanted} is there already and not from an earlier `hpad cluster`; name another file")
-    if not wanted.absolute().parent.is_dir():
-        raise Failure(f"{wanted} cannot be written: {wanted.absolute().parent} is no folder")
-    stack.callback(wanted.unlink, missing_ok=True)
-    return wanted
+    if option.exists() and not kubeconfig.is_ours(option):
+        raise Failure(f"{option} exists already and is not from an earlier `hpad cluster`; name another file")
+    if not option.absolute().parent.is_dir():
+        raise Failure(f"{option} cannot be written: {option.absolute().parent} is no folder")
+    stack.callback(option.unlink, missing_ok=True)
+    return option
 
 
 @contextlib.asynccontextmanager
 async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
-    """hpad at work on the cluster of a kubeconfig; raises Failure when it cannot start as told."""
-    from hpad import settings
+    """Runs hpad on the cluster of the kubeconfig; raises Failure if it cannot start."""
+    from hpad.cli import configuration
     from hpad.daemon import app, logs
     from hpad.kube.auth.kubeconfig import load_cluster_config
     from hpad.recording.format import RecordingError
     from hpad.serve import server
 
-    named = os.environ.get("HPAD_CONFIG")
-    told = settings.load(file or (Path(named) if named else None), os.environ, {})
-    logs.configure(told.log_level, told.log_format)
-    daemon = app.App(told, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
+    settings = configuration.load(file, {})
+    logs.configure(settings.log_level, settings.log_format)
+    daemon = app.App(settings, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
     try:
         await daemon.start()
     except (server.ServeError, RecordingError) as error:

@@ -1,4 +1,4 @@
-"""`hpad demo`: see hpad scale real processes, in about two minutes."""
+"""`hpad demo`: shows hpad scaling real processes, in about two minutes."""
 
 import argparse
 import asyncio
@@ -21,46 +21,52 @@ Starts an API server, hpad, and a few real programs on this machine, and shows h
 
   cpu    php-apache, a web server that burns CPU for each request, by its CPU usage (1 to 7 replicas and back)
   queue  worker, consumers of a real RabbitMQ queue, by the messages in it (3 to 16 consumers and back);
-         needs Debian's package rabbitmq-server and is left out where that is not installed
+         skipped unless Debian's package rabbitmq-server is installed
 
-Everything listens on 127.0.0.1 only, and all of it is gone at the end. The manifests that are applied are
-hpad/lab/demo/manifests/*.yaml; their `behavior` shortens the stabilization windows so that you need not wait.
+Everything listens on 127.0.0.1 only and is stopped and removed at the end. The applied manifests are
+hpad/lab/demo/manifests/*.yaml; their `behavior` shortens the stabilization windows, so that the demo is short.
 """
-EPILOG = (
-    "exit status: 0 when the replicas did what they should, 1 when they did not (with the reason), 130 after Ctrl-C"
-)
+EPILOG = """\
+examples:
+  hpad demo                        both halves, in about two minutes
+  hpad demo --only cpu             the first half alone
+  hpad demo --keep-logs ./logs     keep the logs, and a kubeconfig to watch with kubectl meanwhile
+
+exit status: 0 if the replicas reached the expected counts, 1 if they did not (with the reason), 2 for wrong use, 130
+after Ctrl-C
+"""
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "demo",
-        help="see real processes being scaled",
+        help="show real processes being scaled",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", choices=("cpu", "queue"), help="play one half alone")
+    parser.add_argument("--only", choices=("cpu", "queue"), help="run one half alone")
     parser.add_argument(
         "--seconds",
         type=_seconds,
         default=USUAL,
         metavar="N",
-        help=f"take about N seconds for both halves, at least {LEAST:.0f} (default {USUAL:.0f})",
+        help=f"take about N seconds for both halves, {LEAST:.0f} to 3600 (default {USUAL:.0f})",
     )
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
     parser.add_argument(
         "--keep-logs",
         type=Path,
         metavar="DIR",
-        help="keep what hpad and the programs write in this folder, and a kubeconfig to look in with kubectl meanwhile",
+        help="keep the logs of hpad and of the programs in this folder, and while it runs a kubeconfig for kubectl",
     )
-    parser.add_argument("-o", "--output", choices=("json",), help="json: one more line at the end, for machines")
+    parser.add_argument("-o", "--output", choices=("json",), help="json: print one JSON line at the end as well")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if the replicas did what they should, 1 if not or where nothing could be shown, 130 when it was stopped."""
+    """0 if the replicas reached the expected counts, 1 if they did not or the demo could not run, 130 if stopped."""
     with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         return runner.run(_play(args))
 
@@ -76,7 +82,7 @@ def _seconds(text: str) -> float:
 
 
 async def _play(args: argparse.Namespace) -> int:
-    from hpad.lab.demo import report, screen, show, style  # here, so that --help is quick
+    from hpad.lab.demo import report, screen, show, style  # imported late, so that --help is quick
 
     terminal = output.raw(sys.stdout)
     ink = style.Style.of(terminal, os.environ, wanted=not args.no_color)
@@ -93,7 +99,7 @@ async def _play(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except show.FAILURES as error:
-        raise Failure(f"the demo cannot be shown here: {_said(error)}") from error
+        raise Failure(f"the demo cannot run here: {_reason(error)}") from error
     finally:
         on.clear()
     if played is None:
@@ -107,18 +113,18 @@ async def _play(args: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    """How to call hpad again: by its name where the PATH has it, else as it was called now."""
+    """The command to call hpad again: its name if it is on the PATH, else the path used now."""
     return "hpad" if shutil.which("hpad") else sys.argv[0]
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def _stop_on_signals(playing: "asyncio.Task[object]") -> None:
-    """The first signal cancels, which takes everything down; further ones wait for that like everybody else."""
+    """Cancels the demo at the first signal, which stops all its processes; ignores later signals."""
 
     def stop() -> None:
         if not playing.cancelling():

@@ -1,4 +1,4 @@
-"""`hpad doctor`: would hpad do well here, and if not, what is to be done?"""
+"""`hpad doctor`: checks whether hpad can do its work here, and says what to do if not."""
 
 import argparse
 import asyncio
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hpad import clock, settings
+from hpad import clock
 from hpad.cli import checks, competing, output, rights
 from hpad.cli import run as daemon
 from hpad.cli.checks import ERROR, LEVELS, Finding
@@ -16,10 +16,15 @@ from hpad.daemon import logs
 from hpad.kube import client, errors
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
+from hpad.settings import Settings, SettingsError
 
 _EPILOG = """\
-It takes the settings of `hpad run`, from the same places; run it as the same user, in the same place. It reads, asks
-what may be done (SelfSubjectAccessReview), and asks each metric that HPAs name once; it changes nothing.
+It takes the settings of `hpad run`, from the same places; run it as the same user, on the same machine. It reads
+objects, asks which rights hpad has (SelfSubjectAccessReview), and asks once for each metric that HPAs name, 20 at most.
+It changes nothing.
+
+levels: ok, note (works, but good to know), warning (something does not work as it could), error (hpad cannot do its
+work). A line that starts with -> says what to do.
 
 examples:
   hpad doctor --config /etc/hpad/hpad.yaml
@@ -27,7 +32,7 @@ examples:
   kubectl -n hpad exec deploy/hpad -- hpad doctor
   hpad doctor -o json                  [{"check", "level", "says", "do"}]
 
-The exit status is 1 if there is an error: something without which hpad cannot do its work.
+exit status: 0 without a finding of level error, 1 with one, 2 for wrong use
 """
 
 
@@ -35,8 +40,8 @@ def add_parser(commands: Any) -> None:
     """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "doctor",
-        help="check configuration, cluster, rights, sources and rivals",
-        description="Check whether hpad would do well here, and say what to do if not.",
+        help="check configuration, cluster, rights, sources and competing controllers",
+        description="Check whether hpad can do its work here, and say what to do if not.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -46,7 +51,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if there is no error."""
+    """Prints the findings; 0 if there is no error among them, else 1."""
     logs.configure("error", "text")
     findings = asyncio.run(examine(lambda: daemon.read_settings(args)))
     if args.output == "json":
@@ -56,55 +61,49 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(finding.level == ERROR for finding in findings) else 0
 
 
-async def examine(read: Callable[[], settings.Settings]) -> list[Finding]:
-    """All findings, in the order in which one would mend them; a check that needs another's success is left out."""
+async def examine(read: Callable[[], Settings]) -> list[Finding]:
+    """All findings, in the order in which to correct them. A check that depends on one that failed is left out."""
     try:
-        told = read()
-    except settings.SettingsError as error:
+        settings = read()
+    except SettingsError as error:
         return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
-    found = await checks.built(told, clock.SystemClock())
+    found = await checks.check_configuration(settings, clock.SystemClock())
     try:
-        where = await asyncio.to_thread(kubeconfig.load_cluster_config, told.kubeconfig, told.context)
+        where = await asyncio.to_thread(kubeconfig.load_cluster_config, settings.kubeconfig, settings.context)
     except ConfigError as error:
-        found += await checks.check_store(told, None)
+        found += await checks.check_store(settings, None)
         return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
-    found += await checks.check_store(told, where.namespace)
+    found += await checks.check_store(settings, where.namespace)
     async with client.Client(where, clock.SystemClock()) as api:
-        greeted = await checks.check_server(api)
-        found += greeted
-        if not any(finding.check == "server" and finding.level == ERROR for finding in greeted):
-            told = await checks.settled(api, told)
-            hpas, about_hpas = await _hpas(api, told)
-            found += [*await rights.check_rights(api, told, hpas), *about_hpas]
+        on_server = await checks.check_server(api)
+        found += on_server
+        if not any(finding.check == "server" and finding.level == ERROR for finding in on_server):
+            settings = await checks.settings_on_server(api, settings)
+            count, on_hpas = await _check_hpas(api, settings)
+            found += [*await rights.check_rights(api, settings, count), *on_hpas]
     return found
 
 
-async def _hpas(api: client.Client, told: settings.Settings) -> tuple[int, list[Finding]]:
-    """How many HPAs there are, and what is to be said of them."""
-    if told.manifests is not None:
-        found, hpas = await checks.check_manifests(told, api.clock)
-        found += checks.check_zero(told, hpas)
-        return len(hpas), [
-            *found,
-            *await competing.check_targets(api, told, hpas),
-            *await checks.check_sources(api, told, hpas),
-        ]
-    try:
-        listed = await competing.hpas(api, told)
-    except errors.ApiError as error:
-        says = f"HPAs cannot be listed, so neither rivals nor sources were looked for: {error.message}"
-        return 0, [Finding("rivals", ERROR, says, "see the rights above")]
-    hpas = checks.decoded(listed.items)
-    found = [
-        *await competing.check_controllers(api, told, listed),
-        *checks.check_zero(told, hpas),
-        *await competing.check_targets(api, told, hpas),
-    ]
-    return len(listed.items), [*found, *await checks.check_sources(api, told, hpas)]
+async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list[Finding]]:
+    """The number of HPAs, and the findings on them, their targets and their metrics."""
+    if settings.manifests is not None:
+        found, hpas = await checks.check_manifests(settings, api.clock)
+        count = len(hpas)
+    else:
+        try:
+            listed = await competing.hpas(api, settings)
+        except errors.ApiError as error:
+            says = f"HPAs cannot be listed, so competing controllers and sources were not checked: {error.message}"
+            return 0, [Finding("controllers", ERROR, says, "see the rights above")]
+        hpas, count = checks.decode_hpas(listed.items), len(listed.items)
+        found = await competing.check_controllers(api, listed)
+    found += checks.check_zero(settings, hpas)
+    found += await competing.check_targets(api, settings, hpas)
+    return count, [*found, *await checks.check_sources(api, settings, hpas)]
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    """Print each finding; advice that neighbours share stands once, after the last of them."""
+    """Prints each finding. Advice that consecutive findings share is printed once, after the last of them."""
     for finding, following in zip_longest(findings, findings[1:]):
         print(output.wrapped(f"{finding.level:<8} {finding.check:<14} {finding.says}", 24))
         if finding.do and (following is None or (following.check, following.do) != (finding.check, finding.do)):

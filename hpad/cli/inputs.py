@@ -1,4 +1,4 @@
-"""The files, folders and standard input that `check` and `convert` are given."""
+"""Reads the documents of the FILE arguments of `check`, `convert` and `cluster`: files, folders, standard input."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,13 +10,13 @@ from hpad.manifests.documents import Document
 
 STDIN: Final = "-"
 NO_LINE: Final = 0
-"""The line of what is wrong with a file or folder as a whole."""
+"""The line of an error that concerns a file or folder as a whole."""
 
 
 def read(names: Iterable[str]) -> Iterator[Document]:
     """The documents of each file, of each folder's files in the order of their names, and of stdin for `-`.
 
-    What cannot be read is a document with a fault, so that the rest is still seen.
+    A file that cannot be read yields a document with a fault, so that the other files are still read.
     """
     for name in names:
         if name == STDIN:
@@ -26,7 +26,7 @@ def read(names: Iterable[str]) -> Iterator[Document]:
 
 
 def place(document: Document, line: int) -> str:
-    """Where something is, as FILE:LINE, or FILE for what is said of it as a whole."""
+    """FILE:LINE, or FILE for an error that concerns the whole file."""
     return document.file if line == NO_LINE else f"{document.file}:{line}"
 
 
@@ -41,7 +41,7 @@ def _path(path: Path) -> Iterator[Document]:
 
 
 def _manifests(folder: Path) -> list[Path]:
-    """The files of a folder that can hold documents; raises OSError where there is none."""
+    """The files of a folder that can hold documents; raises OSError if there is none."""
     found = [path for path in sorted(folder.iterdir()) if path.suffix in documents.SUFFIXES and path.is_file()]
     if not found:
         raise FileNotFoundError(f"the folder has no file that ends in {', '.join(documents.SUFFIXES)}")

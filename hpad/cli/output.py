@@ -1,12 +1,7 @@
-"""What a command raises when it cannot do what was asked.
+"""How commands print: without control characters of foreign texts, wrapped on a terminal, with graphs of metrics.
 
-Fitting output to the terminal: lines are wrapped or cut on a terminal only, never in a pipe or a file.
-
-What commands print, without control characters of others: standard output and error while a command runs.
-
-Much of it is said by metric sources, API servers and files; `model.harmless` says what is escaped.
-
-A metric over time, drawn with block characters. Where there was no value the graph has a gap, not a zero.
+Lines are wrapped only on a terminal, never in a pipe or file. Texts of metric sources, API servers and files pass
+through `hpad.api.text.harmless_lines`.
 """
 
 import shutil
@@ -23,36 +18,38 @@ from hpad.lab.demo.chart import EIGHTHS
 
 
 class Failure(Exception):
-    """An expected failure: the message is the one line the user gets, the exit status is 1."""
+    """An expected failure of a command: its message is printed as one line, and the exit status is 1."""
 
 
-NARROWEST: Final = 40
+MIN_WIDTH: Final = 40
 
 
 def width() -> int | None:
-    """The columns of the terminal that standard output is; None where it is none."""
-    return max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    """The columns of the terminal; None if standard output is no terminal."""
+    return max(MIN_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def wrapped(text: str, indent: int) -> str:
-    """One line, or on a terminal several, whose later ones begin under column `indent` (4 where that leaves too
-    little). Words longer than a line stay whole."""
+    """The text as one line; on a terminal wrapped, with later lines indented by `indent` columns.
+
+    Indents by 4 if `indent` leaves too few columns. Words longer than a line stay whole.
+    """
     columns = width()
     if columns is None or len(text) <= columns:
         return text
-    indent = indent if columns - indent >= NARROWEST // 2 else 4
+    indent = indent if columns - indent >= MIN_WIDTH // 2 else 4
     lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines of the form "label:     text", wrapped under the text; a query stays whole, to be copied."""
+    """Prints lines of the form "label:     text", wrapped under the text; queries are not wrapped, for copying."""
     for line in lines:
         print(line if line.startswith("query:") else wrapped(line, 12))
 
 
 def age(seconds: float) -> str:
-    """A span in its largest units, as kubectl shortens it: 8s, 119s, 12m, 30h, 4d."""
+    """A span of time as kubectl prints it: 8s, 119s, 12m, 30h, 4d."""
     whole = max(0, int(seconds))
     for unit, length, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
         if whole < most * length:
@@ -60,19 +57,19 @@ def age(seconds: float) -> str:
     return f"{whole // 86400}d"
 
 
-class Plain:
-    """A text stream before another one, to which it gives all that is written, but for control characters."""
+class EscapingStream:
+    """A text stream that escapes control characters and writes to another stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """As of the stream."""
+        """Writes the escaped text; returns the length of `text`."""
         self.stream.write(harmless_lines(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """As of the stream."""
+        """Writes each line, escaped."""
         for line in lines:
             self.write(line)
 
@@ -82,9 +79,9 @@ class Plain:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Inside, `print` and whatever else writes to standard output and error goes by way of Plain."""
+    """Within the block, standard output and standard error escape control characters."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (stream and cast(TextIO, Plain(stream)) for stream in before)
+    sys.stdout, sys.stderr = (stream and cast(TextIO, EscapingStream(stream)) for stream in before)
     try:
         yield
     finally:
@@ -92,12 +89,12 @@ def printing() -> Iterator[None]:
 
 
 def raw(stream: TextIO) -> TextIO:
-    """The stream behind it, for a command that moves the cursor itself."""
-    return stream.stream if isinstance(stream, Plain) else stream
+    """The underlying stream, for a command that moves the cursor itself."""
+    return stream.stream if isinstance(stream, EscapingStream) else stream
 
 
 def print_document(text: str) -> None:
-    """Print a manifest: on a terminal like all else, into a file or pipe to the character."""
+    """Prints a manifest: escaped on a terminal, unchanged into a file or pipe."""
     stream = sys.stdout if sys.stdout.isatty() else raw(sys.stdout)
     stream.write(text)
 
@@ -111,9 +108,10 @@ _ONE_DAY: Final = timedelta(days=1)
 
 
 def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: int) -> list[str]:
-    """The lines of a graph at most `width` columns wide; `values`, in thousandths, are at equal distances in time.
+    """A graph of block characters, at most `width` columns wide; `values`, in thousandths, are evenly spaced in time.
 
-    A column shows the highest value of its slice of time. No value at all gives no lines.
+    A column shows the highest value of its slice of time, a dot if there is none: missing is not zero. Empty if there
+    is no value at all.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -130,7 +128,7 @@ def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: i
 
 
 def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
-    """One value a column, or several columns of one value where there are few."""
+    """One value per column: the highest of a slice, or each value repeated if there are fewer values than columns."""
     count = most if len(values) > most else len(values) * (most // len(values))
     found: list[int | None] = []
     for column in range(count):
@@ -141,7 +139,7 @@ def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
 
 
 def _cell(value: int | None, low: int, scale: int, row: int) -> str:
-    """A cell of a column; the lowest value is a line at the bottom, and a gap a dot."""
+    """One cell of a column; the lowest value is a line in the bottom row, a missing value a dot there."""
     if value is None:
         return GAP if row == 0 else " "
     eighths = round((value - low) * ROWS * 8 / scale) - row * 8
@@ -149,7 +147,7 @@ def _cell(value: int | None, low: int, scale: int, row: int) -> str:
 
 
 def _axis(columns: int, begin: datetime, end: datetime) -> list[str]:
-    """The axis with times, from the first to the last."""
+    """The time axis, from the first time to the last."""
     form = "%H:%M" if end - begin < _ONE_DAY else "%m-%d %H:%M"
     ticks = max(1, columns // _TICK)
     line, numbers = ["─"] * columns, [" "] * columns

@@ -1,6 +1,6 @@
-"""A metric as an HPA would name it, from the arguments of `hpad sources test` and `hpad sources history`.
+"""The question of `hpad sources test` and `hpad sources history`: a source, a query and the HPA that asks.
 
-One source on its own, for commands that want more of it than an HPA's answer.
+Also builds a single source outside the daemon, with an API server if a kubeconfig is found.
 """
 
 import argparse
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from hpad import settings
 from hpad.adapter import (
     EXTERNAL,
     OBJECT,
@@ -35,49 +34,56 @@ from hpad.clock import Clock
 from hpad.kube import client, cluster
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
+from hpad.settings import BUILT_IN_SOURCES, Settings, SourceSettings
 from hpad.sources import call, manager, plugins, redact, routes
 from hpad.sources.redact import Redactor
 
 
 class Question(NamedTuple):
-    """A query, and the HPA that asks it, if it is said which."""
+    """A query to a source, and the HPA that asks (None if --hpa is not given)."""
 
-    source: settings.SourceSettings
+    source: SourceSettings
     query: Query
     asker: Asker | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The metric, and who asks for it."""
+    """Adds the arguments for source, metric and HPA."""
     parser.add_argument("--config", dest="file", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
-    parser.add_argument("name", metavar="SOURCE", help="the source's name")
-    parser.add_argument("metric", metavar="METRIC", help="the metric's name")
-    parser.add_argument("--type", choices=SOURCE_TYPES, help="the metric's type (default: External if it is served)")
-    parser.add_argument("-n", "--namespace", default="default", help="of the HPA (default: %(default)s)")
-    parser.add_argument("--selector", metavar="LABELS", help="the metric's own selector, such as queue=orders")
-    parser.add_argument("--pods", metavar="LABELS", default="", help="its target's pods, e.g. app=web (default: all)")
-    parser.add_argument("--container", metavar="NAME", default="", help="for ContainerResource")
+    parser.add_argument("name", metavar="SOURCE", help="name of the source")
+    parser.add_argument("metric", metavar="METRIC", help="name of the metric")
     parser.add_argument(
-        "--object", metavar="KIND/NAME", help="for Object, such as Ingress/main or apps/v1/Deployment/web"
+        "--type", choices=SOURCE_TYPES, help="type of the metric (default: External if the adapter serves it)"
+    )
+    parser.add_argument("-n", "--namespace", default="default", help="namespace of the HPA (default: %(default)s)")
+    parser.add_argument("--selector", metavar="LABELS", help="selector of the metric, such as queue=orders")
+    parser.add_argument(
+        "--pods", metavar="LABELS", default="", help="selector of the target's pods, such as app=web (default: all)"
+    )
+    parser.add_argument("--container", metavar="NAME", default="", help="container of a ContainerResource metric")
+    parser.add_argument(
+        "--object", metavar="KIND/NAME", help="object of an Object metric: Ingress/main or apps/v1/Deployment/web"
     )
     parser.add_argument(
-        "--hpa", metavar="NAME", default="", help="who asks, for queries made of the HPA's name or labels"
+        "--hpa", metavar="NAME", default="", help="name of the HPA, for queries that use its name or labels"
     )
-    parser.add_argument("--hpa-labels", metavar="LABELS", default="", help="its labels, such as team=a,tier=front")
-    parser.add_argument("--target", metavar="KIND/NAME", default="", help="what it scales, such as Deployment/web")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="for sources that ask the API server")
-    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
+    parser.add_argument(
+        "--hpa-labels", metavar="LABELS", default="", help="labels of the HPA, such as team=a,tier=front"
+    )
+    parser.add_argument("--target", metavar="KIND/NAME", default="", help="target of the HPA, such as Deployment/web")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for sources that ask the API server")
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
 
 
-async def read(told: settings.Settings, args: argparse.Namespace) -> Question:
-    """What is asked; raises Failure for what cannot be a question."""
-    source = _source(told, args.name)
+async def read(settings: Settings, args: argparse.Namespace) -> Question:
+    """Reads the question from the arguments; raises Failure if they are invalid."""
+    source = _source(settings, args.name)
     return Question(source, await _query(source, args), _asker(args))
 
 
 def check_route(gatherer: manager.Gatherer, question: Question) -> None:
-    """Raises Failure where an HPA's question for the metric would not come to that source."""
+    """Raises Failure if an HPA's query for the metric would go to another source, or to none."""
     source, query = question.source.name, question.query
     chosen: str | None = None
     reason = ""
@@ -92,8 +98,8 @@ def check_route(gatherer: manager.Gatherer, question: Question) -> None:
     if offer.problem is not None:
         raise Failure(gatherer.problems()[source].message)
     if not offer.takes(query):
-        others = chosen is not None and not offers[chosen].implicit
-        elsewhere = f'; an HPA that names it gets it from source "{chosen}"' if others else ""
+        has_other = chosen is not None and not offers[chosen].implicit
+        elsewhere = f'; an HPA that names it gets it from source "{chosen}"' if has_other else ""
         raise Failure(f"{_unknown(offer, query)}{elsewhere}")
     if chosen is None:
         raise Failure(reason)
@@ -104,7 +110,7 @@ def check_route(gatherer: manager.Gatherer, question: Question) -> None:
 
 
 def _unknown(offer: routes.Offer, query: Query) -> str:
-    """That a source has no such metric, what was probably meant, and what there is."""
+    """The message that a source lacks the metric, with the nearest name and the metrics it has."""
     names = offer.names(query.type)
     text = f'source "{offer.source}" answers no {query.type} metric "{query.name}"'
     hint = hints.meant(query.name, (name for name in names if not _is_pattern(name)))
@@ -118,21 +124,21 @@ def _is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def _source(told: settings.Settings, name: str) -> settings.SourceSettings:
-    found = next((source for source in told.sources if source.name == name), None)
+def _source(settings: Settings, name: str) -> SourceSettings:
+    found = next((source for source in settings.sources if source.name == name), None)
     if found is not None:
         return found
-    if name in settings.BUILT_IN_SOURCES:
-        return settings.SourceSettings(name=name, adapter=name)
-    known = [*(source.name for source in told.sources), *settings.BUILT_IN_SOURCES]
+    if name in BUILT_IN_SOURCES:
+        return SourceSettings(name=name, adapter=name)
+    known = [*(source.name for source in settings.sources), *BUILT_IN_SOURCES]
     raise Failure(f"there is no source {shown(name)}{hints.meant(name, known)}; there are {', '.join(known)}")
 
 
-async def _query(source: settings.SourceSettings, args: argparse.Namespace) -> Query:
+async def _query(source: SourceSettings, args: argparse.Namespace) -> Query:
     kind = args.type or await _type(source)
     pods = args.pods if kind not in (OBJECT, EXTERNAL) else None
     if kind == OBJECT and not args.object:
-        raise Failure("an Object metric is of an object: name it with --object KIND/NAME")
+        raise Failure("an Object metric needs its object: name it with --object KIND/NAME")
     try:
         return Query(
             type=kind,
@@ -147,12 +153,12 @@ async def _query(source: settings.SourceSettings, args: argparse.Namespace) -> Q
         raise Failure(f"--selector or --pods: {error}") from None
 
 
-async def _type(source: settings.SourceSettings) -> str:
-    """External if the adapter serves that, else the first that it serves."""
+async def _type(source: SourceSettings) -> str:
+    """External if the adapter serves it, else the first type that it serves."""
     try:
         serves = (await plugins.load(source.adapter)).serves
     except AdapterError:
-        return EXTERNAL  # the question will be answered with what is wrong
+        return EXTERNAL  # asking reports the error
     return EXTERNAL if EXTERNAL in serves else next(kind for kind in SOURCE_TYPES if kind in serves)
 
 
@@ -167,10 +173,10 @@ def _object(text: str) -> CrossVersionObjectReference:
 
 
 def _asker(args: argparse.Namespace) -> Asker | None:
-    """The HPA that asks, if it is said which."""
+    """The HPA that asks; None without --hpa."""
     if not args.hpa:
         if args.hpa_labels or args.target:
-            raise Failure("--hpa-labels and --target are of an HPA: name it with --hpa NAME")
+            raise Failure("--hpa-labels and --target describe an HPA: name it with --hpa NAME")
         return None
     kind, _, name = args.target.rpartition("/")
     if args.target and not (kind and name):
@@ -180,16 +186,16 @@ def _asker(args: argparse.Namespace) -> Asker | None:
 
 
 class Cluster:
-    """The API server for adapters that need one, and the contexts they get; an async context manager."""
+    """Async context manager that connects to the API server, and yields the contexts for adapters."""
 
-    def __init__(self, told: settings.Settings, args: argparse.Namespace, clock: Clock) -> None:
-        self._kubeconfig = args.kubeconfig or told.kubeconfig
-        self._context = args.context or told.context
+    def __init__(self, settings: Settings, args: argparse.Namespace, clock: Clock) -> None:
+        self._kubeconfig = args.kubeconfig or settings.kubeconfig
+        self._context = args.context or settings.context
         self._clock = clock
         self._connection: client.Client | None = None
 
     async def __aenter__(self) -> plugins.Contexts:
-        """Raises Failure where a kubeconfig was named and cannot be used; without any, adapters get no API server."""
+        """Raises Failure if a named kubeconfig is unusable; without any kubeconfig, adapters get no API server."""
         try:
             found = await asyncio.to_thread(kubeconfig.load_cluster_config, self._kubeconfig, self._context)
             self._connection = client.Client(found, self._clock)
@@ -205,11 +211,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def opened(source: settings.SourceSettings, make: plugins.Contexts) -> AsyncIterator[Adapter]:
-    """Build the source's adapter, and close it at the end.
+async def opened(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[Adapter]:
+    """Builds the source's adapter, and closes it at the end.
 
-    Raises AdapterError where it cannot be built or closed. An AdapterError of the block is raised without the
-    source's secrets.
+    Raises AdapterError if it cannot be built or closed. Removes the source's secrets from an AdapterError that the
+    block raises.
     """
     redactor = Redactor(source.settings)
     try:
@@ -225,18 +231,18 @@ async def opened(source: settings.SourceSettings, make: plugins.Contexts) -> Asy
         raise AdapterError(redactor(error.message), error.blame) from None
 
 
-async def _close(source: settings.SourceSettings, adapter: Adapter, log: Log) -> None:
+async def _close(source: SourceSettings, adapter: Adapter, log: Log) -> None:
     try:
         await adapter.aclose()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; the error's text may hold a secret
         log.error("the adapter failed to close", source=source.name, **redact.exception_fields(error))
         redact.log_traceback(log, source.name, error)
-        said = f'source "{source.name}" could not be closed: its adapter raised an exception, a bug of its adapter'
-        raise AdapterError(said, "bug") from None
+        text = f'source "{source.name}" could not be closed: its adapter raised an exception, a bug of its adapter'
+        raise AdapterError(text, "bug") from None
 
 
 def asked_by(adapter: Adapter, query: Query, asker: Asker | None) -> Query:
-    """The query with the HPA that asks, where the adapter says that the answer depends on it."""
+    """The query; with the HPA that asks, if the adapter says that the answer depends on it."""
     personal: Any = getattr(adapter, "personal", None)
     if asker is None or personal is None or not personal(query):
         return query
@@ -244,17 +250,17 @@ def asked_by(adapter: Adapter, query: Query, asker: Asker | None) -> Query:
 
 
 async def explained(adapter: Adapter, query: Query) -> str | None:
-    """What the adapter asks its source for the query; None where it does not tell. Raises AdapterError."""
+    """What the adapter asks its source for the query; None if the adapter does not tell. Raises AdapterError."""
     explain: Any = getattr(adapter, "explain", None)
     return None if explain is None else str(await explain(query))
 
 
 async def history(
-    source: settings.SourceSettings, adapter: Adapter, query: Query, times: Sequence[datetime]
+    source: SourceSettings, adapter: Adapter, query: Query, times: Sequence[datetime]
 ) -> list[Answer] | None:
-    """What the source would have answered at those times, errors without its secrets; None where it has no history.
+    """The answers at those times, without the source's secrets; None if the source has no history.
 
-    Raises AdapterError where it fails as a whole.
+    Raises AdapterError if the query as a whole fails.
     """
     look: Any = getattr(adapter, "history", None)
     if look is None:
@@ -264,7 +270,7 @@ async def history(
         found = list(await look(query, times))
     except AdapterError:
         raise
-    except Exception as error:  # noqa: BLE001 - code of others; the text of such an error may hold a secret
+    except Exception as error:  # noqa: BLE001 - foreign code; the error's text may hold a secret
         log.error("the adapter raised an exception", source=source.name, **redact.exception_fields(error))
         what = "its adapter raised an exception, a bug of the adapter"
         raise AdapterError(f'source "{source.name}" has no history of "{query.name}": {what}', "bug") from None

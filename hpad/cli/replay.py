@@ -1,4 +1,4 @@
-"""`hpad replay`: what the engine decides about what reconciles saw."""
+"""`hpad replay`: decides recorded reconciles again."""
 
 import argparse
 import json
@@ -11,18 +11,21 @@ from hpad.recording import replay
 from hpad.recording.format import RecordingError, Scenario, decode_scenario
 
 _DESCRIPTION = """\
-Replay recorded scenarios offline and print what hpad decides in each step: one JSON line a scenario,
+Replay recorded scenarios offline and print what hpad decides in each step: one JSON line per scenario,
 {"id", "steps": [{"scaleTo", "scaleUpdateAttempts", "statusUpdate", "events", "error", "action", "errorLabel",
-"metricComputations"}]}. A scenario is a JSON object a line, as `hpad run --record DIR` writes it; what a file says
-under "expect" is looked at by --check alone."""
+"metricComputations"}]}. A recording holds one scenario per line, a JSON object, as `hpad run --record DIR` writes it.
+Only --check reads the expectations of a scenario ("expect")."""
 
 _EXAMPLES = """\
 examples:
-  hpad replay --explain ./records       all that `hpad run --record ./records` wrote
+  hpad replay --explain ./records       everything that `hpad run --record ./records` wrote
   hpad replay web.jsonl                 decisions as JSON
   hpad replay --explain web.jsonl.gz    decisions as sentences, one line a step
-  hpad replay --check scenarios.jsonl   compare with what was expected; exit status 1 where something differs
-  zcat web.jsonl.gz | hpad replay -     read standard input"""
+  hpad replay --check scenarios.jsonl   compare decisions with the expectations in the file
+  zcat web.jsonl.gz | hpad replay -     read standard input
+
+exit status: 0 success, 1 a step differs from its expectation (--check), 2 wrong use, or a file cannot be read or
+replayed"""
 
 Steps = tuple[str, dict[str, Any]]
 
@@ -31,7 +34,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "replay",
-        help="decide again what was recorded",
+        help="decide recorded reconciles again",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,7 +49,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit status 0; 1 where a step differs; 2 where a file can't be read or replayed."""
+    """0; 1 if a step differs from its expectation; 2 if a file cannot be read or replayed."""
     print_all = _explain if args.explain else _check if args.check else _print
     try:
         return print_all(_scenarios(args.files))
@@ -81,7 +84,7 @@ def _sentences(scenario: Scenario) -> Iterator[str]:
 
 
 def _check(scenarios: Iterator[Steps]) -> int:
-    total = held = 0
+    total = agreed = 0
     for place, scenario in scenarios:
         answered = _named(place, lambda value: replay.replay(value), scenario)
         for index, (step, ours) in enumerate(zip(scenario.get("steps", ()), answered["steps"], strict=True)):
@@ -89,17 +92,17 @@ def _check(scenarios: Iterator[Steps]) -> int:
             if expected is None:
                 continue
             total += 1
-            odd = [name for name in expected if not replay.agrees(ours.get(name), expected[name])]
-            held += not odd
-            for name in odd:
-                wanted, got = json.dumps(expected[name]), json.dumps(ours.get(name))
-                print(f"{place}: steps[{index}].{name}: {wanted} expected, {got} decided")
-    print(f"{held} of {total} steps as expected")
-    return 0 if held == total else 1
+            differing = [name for name in expected if not replay.agrees(ours.get(name), expected[name])]
+            agreed += not differing
+            for name in differing:
+                before, after = json.dumps(expected[name]), json.dumps(ours.get(name))
+                print(f"{place}: steps[{index}].{name}: {before} expected, {after} decided")
+    print(f"{agreed} of {total} steps as expected")
+    return 0 if agreed == total else 1
 
 
 def _named(place: str, act: Callable[[Any], Any], value: Any) -> Any:
-    """The result of acting on one scenario; what is wrong with it is said with its place."""
+    """`act(value)` for one scenario; adds the scenario's place to an error."""
     try:
         return act(value)
     except RecordingError as error:

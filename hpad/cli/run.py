@@ -1,7 +1,4 @@
-"""`hpad run`: the daemon.
-
-Variables of the environment that look like hpad's but are not: most often a typing error.
-"""
+"""`hpad run`: the daemon, and the flags that other commands share with it."""
 
 import argparse
 import asyncio
@@ -18,86 +15,96 @@ from typing import Any, Final
 
 import structlog
 
-from hpad import settings
+from hpad import settings as hpad_settings
+from hpad.cli import configuration
 from hpad.daemon import app, logs, process
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
 from hpad.recording.format import RecordingError
 from hpad.serve import server
+from hpad.settings import Settings, SettingsError
 from hpad.sources import manager
 from hpad.store import memory
 
-_OTHERS: Final = ("config", "rabbitmq_url", "rabbitmq_username", "rabbitmq_password_file")
-_ALIKE: Final = 0.85
-"""How near a name must be; those that a Service called hpad puts into pods (HPAD_PORT_80_TCP and the like) are not."""
-
-
-def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The names that are probably meant for hpad, each with the one that it would have to be."""
-    known = {f"HPAD_{name.upper()}" for name in (*_OTHERS, *settings.PARSERS, *settings.RENAMED, *settings.REMOVED)}
-    strange = sorted(name for name in environ if name.startswith("HPAD_") and name not in known)
-    near = ((name, difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)) for name in strange)
-    return [(name, match[0]) for name, match in near if match]
-
-
+_OTHER_VARIABLES: Final = ("config", "rabbitmq_url", "rabbitmq_username", "rabbitmq_password_file")
+_SIMILARITY: Final = 0.85
+"""Excludes the variables that a Service named hpad adds to pods, such as HPAD_PORT_80_TCP."""
 _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
-SIGTERM or SIGINT. The HPAs are those of the API server, or those of the files of a folder (--manifests).
-SIGHUP has it read its settings anew: sources, routes, pace, tunables and log level change without a restart.
+SIGTERM or SIGINT. The HPAs come from the API server, or from the files of a folder (--manifests).
+SIGHUP reloads the settings: sources, routes, intervals, tunables and log level change without a restart.
 
 Turn the built-in controller off first (kube-controller-manager --controllers=*,-horizontal-pod-autoscaler-controller),
-or use --manifests where that is not possible: two controllers must not own the same HPA.
+or use --manifests if that is not possible: only one controller may own an HPA.
 """
 _EPILOG = """\
 Settings come from --config, then from the environment (HPAD_SYNC_PERIOD=5s for --sync-period=5s, and so on), then from
-flags; the later one wins. HPAD_RABBITMQ_URL (with HPAD_RABBITMQ_USERNAME and HPAD_RABBITMQ_PASSWORD_FILE) makes the
-metrics queue_messages, queue_messages_ready and queue_messages_unacknowledged of that broker available.
+flags; the later one wins. HPAD_RABBITMQ_URL (with HPAD_RABBITMQ_USERNAME and HPAD_RABBITMQ_PASSWORD_FILE) adds a source
+for the metrics queue_messages, queue_messages_ready and queue_messages_unacknowledged of that broker.
 
 examples:
-  hpad run --kubeconfig ~/.kube/config --dry-run     see what would be decided; nothing is written
+  hpad run --kubeconfig ~/.kube/config --dry-run     log what hpad would decide; write nothing
   hpad run --namespace shop --hpa-selector autoscaler=hpad
-  hpad run --manifests ./hpas --record ./records     HPAs from files; keep records for `hpad replay`
+  hpad run --manifests ./hpas --record ./records     HPAs from files; record decisions for `hpad replay`
+
+exit status: 0 after SIGTERM or SIGINT, 1 if the daemon fails, 2 for wrong use, invalid settings, or if it cannot start
 """
 _ELECTION = """\
-Needed where several hpads could act on the same HPAs, as with two replicas of a Deployment. It is off by default
-because hpad most often runs alone, as a service of a machine or beside one application. A dry run never takes part.
-With --shards instead of --leader-elect nobody stands by: the replicas share the HPAs, each with a Lease NAME-... of its
-own, and take over from one that ends or dies. All of them must look after the same HPAs.
-With the Lease kube-system/kube-controller-manager hpad stands in for a kube-controller-manager as a whole, none of
-whose controllers works meanwhile: sensible only where that one runs nothing but the HPA controller.
+Needed if several instances of hpad could own the same HPAs, such as two replicas of a Deployment. Off by default, since
+hpad usually runs alone, as a service of a machine or beside one application. A dry run never takes part.
+With --shards instead of --leader-elect there is no standby: the replicas divide the HPAs among them, each with a Lease
+NAME-... of its own, and take over from a replica that stops or crashes. All of them need the same settings for HPAs.
+With the Lease kube-system/kube-controller-manager hpad takes the place of a whole kube-controller-manager, whose
+controllers all pause meanwhile: sensible only if that one runs nothing but the HPA controller.
 """
 
 
 class _Flag(argparse.Action):
-    """Keep the flag as it was typed beside its value, so that an error can name it; a flag given twice adds a comma."""
+    """Keeps the flag as typed beside its value, for error messages. Values of a repeated list flag are joined."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        held = namespace.flags.get(self.dest)
-        joined = f"{held[1]},{values}" if held is not None and self.dest in ("namespaces", "feature_gates") else values
-        namespace.flags = {**namespace.flags, self.dest: (option, joined)}
+        earlier = namespace.flags.get(self.dest)
+        if earlier is not None and self.dest in ("namespaces", "feature_gates"):
+            values = f"{earlier[1]},{values}"
+        namespace.flags = {**namespace.flags, self.dest: (option, values)}
 
 
 _FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("kubeconfig", "FILE", "else $KUBECONFIG, ~/.kube/config, or the pod's service account", ("--kubeconfig",)),
-    ("context", "NAME", "a context of the kubeconfig (default: its current one)", ("--context",)),
-    ("namespaces", "NAME", "only this namespace; may be given several times (default: all)", ("-n", "--namespace")),
-    ("hpa_selector", "LABELS", "only HPAs with these labels, e.g. autoscaler=hpad", ("--hpa-selector",)),
-    ("manifests", "DIR", "HPAs from the files of this folder instead of the API server's", ("--manifests",)),
+    (
+        "kubeconfig",
+        "FILE",
+        "how to reach the API server (default: $KUBECONFIG, ~/.kube/config, or the pod's service account)",
+        ("--kubeconfig",),
+    ),
+    ("context", "NAME", "context of the kubeconfig (default: its current one)", ("--context",)),
+    ("namespaces", "NAME", "only this namespace; may be repeated (default: all)", ("-n", "--namespace")),
+    ("hpa_selector", "LABELS", "only HPAs with these labels, such as autoscaler=hpad", ("--hpa-selector",)),
+    ("manifests", "DIR", "read HPAs from the files of this folder, not from the API server", ("--manifests",)),
     (
         "competing_hpas",
         "WHAT",
-        "where an HPA that is not hpad's scales the same target: yield or write",
+        "if an HPA that hpad does not own scales the same target: yield (default) or write",
         ("--competing-hpas",),
     ),
-    ("record", "DIR", "write what every decision saw and did, for `hpad replay`", ("--record",)),
-    ("record_limit", "SIZE", "what recordings may take, the oldest go: 1Gi (default), or none", ("--record-limit",)),
-    ("store", "KIND", "where histories survive: sqlite[:FILE], cluster or memory (what fits)", ("--store",)),
-    ("listen", "HOST:PORT", "metrics, health, JSON, status page (127.0.0.1:8473); none: not at all", ("--listen",)),
-    ("max_staleness", "DURATION", "keep replicas when a watch brings nothing for so long (5m)", ("--max-staleness",)),
-    ("event_component", "NAME", "source of events (horizontal-pod-autoscaler)", ("--event-component",)),
+    ("record", "DIR", "record the inputs and outputs of every decision, for `hpad replay`", ("--record",)),
+    (
+        "record_limit",
+        "SIZE",
+        "disk space for recordings, the oldest are deleted first: 1Gi (default), or none",
+        ("--record-limit",),
+    ),
+    ("store", "KIND", "where the state of HPAs survives a restart: sqlite[:FILE], cluster or memory", ("--store",)),
+    (
+        "listen",
+        "HOST:PORT",
+        "address of metrics, health, JSON API and status page (127.0.0.1:8473), or none",
+        ("--listen",),
+    ),
+    ("max_staleness", "DURATION", "keep replicas if a watch delivers nothing for this long (5m)", ("--max-staleness",)),
+    ("event_component", "NAME", "component named in events (horizontal-pod-autoscaler)", ("--event-component",)),
     ("log_level", "LEVEL", "debug, info (default), warning or error", ("--log-level",)),
     ("log_format", "FORMAT", "text, json or auto (default): text on a terminal", ("--log-format",)),
 )
@@ -105,56 +112,56 @@ _ORIGINAL_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "sync_period",
         "DURATION",
-        "reconcile every HPA once in this time (15s)",
+        "reconcile every HPA once per period (15s)",
         ("--sync-period", "--horizontal-pod-autoscaler-sync-period"),
     ),
     (
         "workers",
         "N",
-        "reconciles at work at a time, those waiting for metrics not counted (64)",
+        "concurrent reconciles, not counting those that wait for metrics (64)",
         ("--workers", "--concurrent-horizontal-pod-autoscaler-syncs"),
     ),
     (
         "tolerance",
         "FRACTION",
-        "how far a metric may be off its goal without scaling (0.1)",
+        "how far a metric may be off its target without scaling (0.1)",
         ("--tolerance", "--horizontal-pod-autoscaler-tolerance"),
     ),
     (
         "downscale_stabilization",
         "DURATION",
-        "window of HPAs whose behavior sets none (5m)",
+        "scale-down window of HPAs whose behavior sets none (5m)",
         ("--downscale-stabilization", "--horizontal-pod-autoscaler-downscale-stabilization"),
     ),
     (
         "cpu_initialization_period",
         "DURATION",
-        "how long a pod's CPU is judged with care after its start (5m)",
+        "how long after a pod's start its CPU counts only while it is ready (5m)",
         ("--cpu-initialization-period", "--horizontal-pod-autoscaler-cpu-initialization-period"),
     ),
     (
         "initial_readiness_delay",
         "DURATION",
-        "how long a pod that was never ready counts as starting (30s)",
+        "how long after a pod's start its readiness changes count as its first (30s)",
         ("--initial-readiness-delay", "--horizontal-pod-autoscaler-initial-readiness-delay"),
     ),
-    ("feature_gates", "A=BOOL,…", "e.g. HPAScaleToZero=true", ("--feature-gates",)),
-    ("kube_api_qps", "N", "requests a second to the API server (no limit of our own)", ("--kube-api-qps",)),
-    ("kube_api_burst", "N", "requests at once, where --kube-api-qps is set (30)", ("--kube-api-burst",)),
+    ("feature_gates", "A=BOOL,…", "feature gates, such as HPAScaleToZero=true", ("--feature-gates",)),
+    ("kube_api_qps", "N", "requests per second to the API server (default: no limit)", ("--kube-api-qps",)),
+    ("kube_api_burst", "N", "requests at once, if --kube-api-qps is set (30)", ("--kube-api-burst",)),
 )
 _SERVING_FLAGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("tls_cert_file", "FILE", "serve TLS with this certificate (PEM), read anew when it changes", ("--tls-cert-file",)),
-    ("tls_private_key_file", "FILE", "its key (PEM)", ("--tls-private-key-file",)),
-    ("client_ca_file", "FILE", "let in who shows a certificate of these authorities (PEM)", ("--client-ca-file",)),
-    ("listen_token_file", "FILE", "let in who shows a bearer token of this file", ("--listen-token-file",)),
+    ("tls_cert_file", "FILE", "serve TLS with this certificate (PEM), reloaded when it changes", ("--tls-cert-file",)),
+    ("tls_private_key_file", "FILE", "private key of the certificate (PEM)", ("--tls-private-key-file",)),
+    ("client_ca_file", "FILE", "admit clients with a certificate of these authorities (PEM)", ("--client-ca-file",)),
+    ("listen_token_file", "FILE", "admit clients with a bearer token of this file", ("--listen-token-file",)),
 )
 _ELECTION_FLAGS: tuple[tuple[str, str, str], ...] = (
-    ("lease-duration", "DURATION", "how long others wait for a leader that is not heard of (15s)"),
-    ("renew-deadline", "DURATION", "how long after its last renewal a leader stops working (10s)"),
-    ("retry-period", "DURATION", "how often the Lease is renewed or looked at (2s)"),
-    ("resource-lock", "KIND", "leases; nothing else is supported"),
-    ("resource-name", "NAME", "the Lease (hpad)"),
-    ("resource-namespace", "NAME", "the Lease's namespace (kube-system)"),
+    ("lease-duration", "DURATION", "time without a renewal after which another replica takes over (15s)"),
+    ("renew-deadline", "DURATION", "time without a renewal after which the leader stops working (10s)"),
+    ("retry-period", "DURATION", "time between renewals, or between attempts to become leader (2s)"),
+    ("resource-lock", "KIND", "kind of the lock; only leases is supported"),
+    ("resource-name", "NAME", "name of the Lease (hpad)"),
+    ("resource-namespace", "NAME", "namespace of the Lease (kube-system)"),
 )
 
 
@@ -172,18 +179,18 @@ def add_parser(commands: Any) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `read_settings` reads; the caller sets the default of `flags` to an empty dict.
+    """Adds the flags that `read_settings` reads; the caller sets the default of `flags` to an empty dict.
 
-    The usage names the first of them: all would hide the one line that says what is wrong with a call.
+    The usage names only the first flags: a list of all would hide the error message below it.
     """
     parser.usage = "%(prog)s [-h] [--config FILE] [--kubeconfig FILE] [-n NAME] [FLAG ...]"
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
     for field, metavar, text, names in _FLAGS:
         _add(parser, field, metavar, text, *names)
-    parser.add_argument("--dry-run", action="store_true", help="decide and say so, but write nothing")
-    pace = parser.add_argument_group("pace and decisions (kube-controller-manager's own flags work, too)")
+    parser.add_argument("--dry-run", action="store_true", help="decide and log the decisions, but write nothing")
+    group = parser.add_argument_group("intervals and decisions (the flags of kube-controller-manager work as well)")
     for field, metavar, text, names in _ORIGINAL_FLAGS:
-        _add(pace, field, metavar, text, *names)
+        _add(group, field, metavar, text, *names)
     _add_serving(parser)
     _add_election(parser)
 
@@ -193,82 +200,85 @@ def _add(group: argparse._ActionsContainer, field: str, metavar: str, text: str,
 
 
 def _add_switch(group: argparse._ActionsContainer, field: str, text: str) -> None:
-    """A flag that means yes where it is given without a value."""
+    """Adds a flag that means true without a value."""
     _add(group, field, "BOOL", text, f"--{field.replace('_', '-')}", nargs="?", const="true")
 
 
 def _add_serving(parser: argparse.ArgumentParser) -> None:
     about = (
-        "By default every client that can connect to --listen may look; on loopback, if it asks for a local name, such "
-        "as localhost. /livez, /readyz and /healthz stay open in any case."
+        "By default hpad admits every client that can connect to --listen; on a loopback address only for requests to "
+        "a local host name, such as localhost. /livez, /readyz and /healthz need no authentication."
     )
-    group = parser.add_argument_group("who may look at --listen (each way that is set suffices)", about)
+    group = parser.add_argument_group("authentication of clients of --listen (any one of these suffices)", about)
     for field, metavar, text, names in _SERVING_FLAGS:
         _add(group, field, metavar, text, *names)
-    review = "let in whose bearer token the cluster accepts for `get` of the path (as a non-resource URL)"
+    review = "admit clients whose bearer token the cluster accepts for `get` of the path (as a non-resource URL)"
     _add_switch(group, "listen_review", review)
 
 
 def _add_election(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "several replicas (kube-controller-manager's own flags, but for --shards)", _ELECTION
+        "several replicas (the flags of kube-controller-manager, except --shards)", _ELECTION
     )
-    _add_switch(group, "leader_elect", "work only while leading (default: no; the original's default is yes)")
-    shared = "share the HPAs among all replicas (default: no); histories are kept in the cluster"
-    _add_switch(group, "shards", shared)
+    _add_switch(group, "leader_elect", "work only as leader (default: no; kube-controller-manager's default is yes)")
+    _add_switch(group, "shards", "divide the HPAs among all replicas (default: no); keeps their state in the cluster")
     for name, metavar, text in _ELECTION_FLAGS:
         _add(group, f"leader_elect_{name.replace('-', '_')}", metavar, text, f"--leader-elect-{name}")
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 after an orderly stop, 1 if the daemon failed, 2 if it could not start as told."""
+    """Runs the daemon; 0 after an orderly stop, 2 if it cannot start."""
     try:
-        told = read_settings(args)
-        check_manifests(told)
-    except (settings.SettingsError, folder.FolderError) as error:
+        settings = read_settings(args)
+        check_manifests(settings)
+    except (SettingsError, folder.FolderError) as error:
         print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
         return 2
     process.configure_allocator()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload; the default would be to die
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon can reload; by default SIGHUP ends the process
     try:
         with logs.background_writer() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
-            logs.configure(told.log_level, told.log_format, writer=writer)
+            logs.configure(settings.log_level, settings.log_format, writer=writer)
             for name, meant in misspelt(os.environ):
-                structlog.get_logger("hpad").warning("a variable means nothing to hpad", variable=name, meant=meant)
-            runner.run(_serve(told, functools.partial(read_settings, args), writer))
+                structlog.get_logger("hpad").warning("unknown environment variable", variable=name, meant=meant)
+            runner.run(_serve(settings, functools.partial(read_settings, args), writer))
     except (ConfigError, server.ServeError, memory.StoreError, RecordingError) as error:
         print(f"hpad: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def read_settings(args: argparse.Namespace) -> settings.Settings:
-    """The settings that file, environment and flags add up to; raises SettingsError."""
-    return settings.load(*_told(args))
+def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Unknown variables that resemble one of hpad's, each with the similar one."""
+    names = (*_OTHER_VARIABLES, *hpad_settings.PARSERS, *hpad_settings.RENAMED, *hpad_settings.REMOVED)
+    known = {f"HPAD_{name.upper()}" for name in names}
+    unknown = sorted(name for name in environ if name.startswith("HPAD_") and name not in known)
+    near = ((name, difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY)) for name in unknown)
+    return [(name, match[0]) for name, match in near if match]
 
 
-def check_manifests(told: settings.Settings) -> None:
-    """Raises folder.FolderError where there is no folder of manifests; in a pod, a sidecar may yet bring it."""
-    if told.manifests is not None:
-        folder.check(told.manifests, may_come="KUBERNETES_SERVICE_HOST" in os.environ)
+def read_settings(args: argparse.Namespace) -> Settings:
+    """The settings of file, environment and flags; raises SettingsError."""
+    return configuration.load(args.config, _flags(args))
+
+
+def check_manifests(settings: Settings) -> None:
+    """Raises folder.FolderError if the folder of manifests is missing. In a pod a sidecar may create it later."""
+    if settings.manifests is not None:
+        folder.check(settings.manifests, may_come="KUBERNETES_SERVICE_HOST" in os.environ)
 
 
 def origins(args: argparse.Namespace) -> list[tuple[str, str, Any]]:
-    """What file, environment and flags say, each with where it stands (see settings.origins)."""
-    return settings.origins(*_told(args))
+    """The settings of file, environment and flags with their origins (see hpad.settings.origins)."""
+    return hpad_settings.origins(configuration.path(args.config), os.environ, _flags(args))
 
 
-def _told(args: argparse.Namespace) -> tuple[Path | None, Mapping[str, str], Mapping[str, tuple[str, Any]]]:
-    named = os.environ.get("HPAD_CONFIG")
-    file = args.config or (Path(named) if named else None)
-    flags = dict(args.flags)
-    if args.dry_run:
-        flags["dry_run"] = ("--dry-run", True)
-    return file, os.environ, flags
+def _flags(args: argparse.Namespace) -> Mapping[str, tuple[str, Any]]:
+    return {**args.flags, "dry_run": ("--dry-run", True)} if args.dry_run else args.flags
 
 
-async def _serve(told: settings.Settings, read: Callable[[], settings.Settings], writer: Writer) -> None:
-    daemon = app.App(told)
+async def _serve(settings: Settings, read: Callable[[], Settings], writer: Writer) -> None:
+    daemon = app.App(settings)
     daemon.telemetry.before_scrape(lambda: daemon.telemetry.process.log_lines_dropped(writer.dropped))
     notifier = process.Notifier()
 
@@ -281,7 +291,7 @@ async def _serve(told: settings.Settings, read: Callable[[], settings.Settings],
         stack.enter_context(process.StallDetector(daemon.telemetry.process.stalled))
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
-        gc.freeze()  # what is loaded by now stays: there is no need to look through it again and again
+        gc.freeze()  # modules stay loaded: the garbage collector need not visit them again
         if not await process.run_until(stop, daemon.start()):
             return
         stack.push_async_callback(daemon.stop)
@@ -290,15 +300,16 @@ async def _serve(told: settings.Settings, read: Callable[[], settings.Settings],
             notifier.stopping()
 
 
-async def _reload(daemon: app.App, read: Callable[[], settings.Settings], writer: Writer) -> None:
-    """What SIGHUP asks for: all that file, environment and flags say now, or nothing of it."""
+async def _reload(daemon: app.App, read: Callable[[], Settings], writer: Writer) -> None:
+    """Applies the settings of file, environment and flags as they are now; none of them if they are invalid."""
     log = structlog.get_logger("hpad.reload")
     try:
-        told = await asyncio.to_thread(read)
-        await daemon.reload(told)
-    except (settings.SettingsError, manager.SourcesRejected) as error:
-        log.error("the settings are not good, and stay as they were", problems=str(error).splitlines())
-    except Exception:  # a reload that fails must not end a daemon that works
-        log.exception("bug: the reload failed in a way nobody expected")
+        settings = await asyncio.to_thread(read)
+        await daemon.reload(settings)
+    except (SettingsError, manager.SourcesRejected) as error:
+        problems = str(error).splitlines()
+        log.error("reload rejected: the settings are invalid; the previous ones stay in force", problems=problems)
+    except Exception:  # a failed reload must not end the daemon
+        log.exception("bug: the reload failed with an unexpected exception")
     else:
         logs.configure(daemon.settings.log_level, daemon.settings.log_format, writer=writer)

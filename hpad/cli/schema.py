@@ -1,13 +1,11 @@
-"""The JSON schema of the configuration (draft 2020-12): each setting of `hpad.settings` with its form and default.
+"""The JSON schema of the configuration (draft 2020-12): each setting with form, default and description.
 
-The JSON schema of a source: what hpad reads of it, and for each installed adapter the fields of its own.
-
-What settings are for, in a sentence: those of hpad, and those of adapters, whose docstrings say it.
+Covers the settings of hpad, and those of each installed adapter, described by the docstrings of its structs.
 """
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -22,42 +20,42 @@ from hpad.settings import model
 from hpad.sources import plugins
 
 SETTINGS: Final[Mapping[str, str]] = {
-    "kubeconfig": "The way to the API server; else $KUBECONFIG, ~/.kube/config, or the pod's own service account.",
-    "context": "A context of the kubeconfig (default: its current one).",
+    "kubeconfig": "How to reach the API server (default: $KUBECONFIG, ~/.kube/config, or the pod's service account).",
+    "context": "Context of the kubeconfig (default: its current one).",
     "namespaces": "Only HPAs, targets and pods of these namespaces; empty: all.",
     "hpa_selector": 'Only HPAs with these labels, such as "autoscaler=hpad".',
-    "manifests": "HPAs from the files of this folder instead of the API server's.",
-    "sync_period": "Every HPA is reconciled once in this time (100ms at least).",
-    "workers": "Reconciles at work at a time; those that wait for metrics do not count.",
-    "max_staleness": "Replicas are kept once a watch that decisions need has brought nothing for this long.",
-    "kube_api_qps": "Requests a second to the API server; null: no limit on this side.",
-    "kube_api_burst": "How many requests at once, where kube_api_qps is set.",
-    "event_component": "The component that events are from.",
+    "manifests": "Read HPAs from the files of this folder, not from the API server.",
+    "sync_period": "Every HPA is reconciled once per period (at least 100ms).",
+    "workers": "Concurrent reconciles, not counting those that wait for metrics.",
+    "max_staleness": "Replicas are kept once a watch that decisions need has delivered nothing for this long.",
+    "kube_api_qps": "Requests per second to the API server; null: no limit.",
+    "kube_api_burst": "Requests at once, if kube_api_qps is set.",
+    "event_component": "Component named in events.",
     "tolerance": "No scaling while a metric is within this fraction of its target (0.1: ten percent).",
-    "downscale_stabilization": "The window of HPAs whose spec.behavior sets none for scaling down.",
-    "cpu_initialization_period": "How long after its start a pod's CPU is judged with care.",
-    "initial_readiness_delay": "How long after its start a pod that was never ready counts as starting.",
+    "downscale_stabilization": "Scale-down window of HPAs whose spec.behavior sets none.",
+    "cpu_initialization_period": "How long after a pod's start its CPU counts only while it is ready.",
+    "initial_readiness_delay": "How long after a pod's start its readiness changes count as its first.",
     "feature_gates": "Feature gates by name, as with kube-controller-manager.",
-    "sources": "Where metrics come from: a name of your choice -> an adapter and its settings.",
+    "sources": "Metric sources: a name of your choice -> an adapter and its settings.",
     "routes": "Exceptions to the sources' own `match`; the first that matches wins.",
-    "listen": 'host:port of /metrics, health, JSON API and status page; "none": not at all.',
+    "listen": 'host:port of /metrics, health, JSON API and status page; "none": no server.',
     "tls_cert_file": "Serve TLS with this certificate (PEM), read again when it changes.",
     "tls_private_key_file": "The key of tls_cert_file (PEM).",
     "client_ca_file": "Admit clients with a certificate of these authorities (PEM).",
-    "listen_token_file": "Admit clients with one of the bearer tokens in this file, one a line.",
+    "listen_token_file": "Admit clients with one of the bearer tokens in this file, one per line.",
     "listen_review": "Admit clients whose bearer token the cluster accepts for `get` of the path.",
-    "log_level": "The least level of lines that are logged.",
+    "log_level": "The lowest level that is logged.",
     "log_format": "auto: text on a terminal, json otherwise.",
-    "record": "The folder to which each decision is written with what it saw, for `hpad replay`.",
-    "record_limit": "What recordings may take, such as 1Gi; the oldest files go first. none: no limit.",
+    "record": "Folder for recordings of the inputs and outputs of each decision, for `hpad replay`.",
+    "record_limit": "Disk space for recordings, such as 1Gi; the oldest are deleted first. none: no limit.",
     "store": "Where the state of HPAs survives a restart: memory (not at all), sqlite:FILE or cluster (ConfigMaps).",
-    "competing_hpas": "Where an HPA of the API server that is not hpad's scales the same target: yield or override.",
-    "dry_run": "Decide and log, but change nothing.",
-    "leader_elect": "One of several replicas works at a time.",
+    "competing_hpas": "If an HPA of the API server that hpad does not own scales the same target: yield or write.",
+    "dry_run": "Decide and log the decisions, but write nothing.",
+    "leader_elect": "Of several replicas, only the leader works.",
     "shards": "All replicas work, each on a part of the HPAs; instead of leader_elect.",
-    "leader_elect_lease_duration": "How long other replicas wait for one that is not heard of.",
-    "leader_elect_renew_deadline": "How long after its last renewal of the Lease a replica stops working.",
-    "leader_elect_retry_period": "How often the Lease is renewed or looked at.",
+    "leader_elect_lease_duration": "Time without a renewal after which another replica takes over.",
+    "leader_elect_renew_deadline": "Time without a renewal after which a replica stops working.",
+    "leader_elect_retry_period": "Time between renewals of the Lease, or between attempts to acquire it.",
     "leader_elect_resource_lock": "The kind of lock; leases is the only one.",
     "leader_elect_resource_name": "The name of the Lease.",
     "leader_elect_resource_namespace": "The namespace of the Lease.",
@@ -65,73 +63,65 @@ SETTINGS: Final[Mapping[str, str]] = {
 SOURCE: Final[Mapping[str, str]] = {
     "adapter": "The kind of source (default: the source's name); `hpad adapters list` shows those installed.",
     "timeout": "How long one attempt may take; at most 0.6 of the sync period.",
-    "match": "Which metrics the source answers (default: what its adapter offers by itself).",
+    "match": "The metrics that the source answers (default: those that its adapter offers).",
     "namespaces": "The namespaces, or patterns, whose HPAs may use the source; empty: all.",
-    "limits": "How often and how many at a time the source is asked.",
+    "limits": "Limits of calls to the source, and of the age of answers.",
     "fallback": "While its metrics fail: hold, ignore, replicas:N or last-good:AGE, such as `replicas:5 after 3m`.",
 }
 LIMITS: Final[Mapping[str, str]] = {
-    "concurrency": "Calls at a time.",
-    "rate": "Calls a second.",
+    "concurrency": "Concurrent calls.",
+    "rate": "Calls per second.",
     "retries": "How often a failed call is repeated.",
-    "fresh": "How old an answer may be that is shared with another HPA; 0s: none is.",
-    "max_age": "How old a sample may be by its own timestamp.",
-    "failures": "After so many failed calls in a row the source is left alone for `rest`.",
-    "rest": "How long a source that keeps failing is left alone.",
+    "fresh": "Maximum age of an answer that is shared with another HPA; 0s: answers are not shared.",
+    "max_age": "Maximum age of a sample by its own timestamp.",
+    "failures": "Failed calls in a row after which the circuit breaker opens.",
+    "rest": "How long the circuit breaker stays open before it tries a call.",
 }
 MATCH: Final[Mapping[str, str]] = {
     "types": "Metric types; empty: any.",
     "metrics": "Names of metrics, or patterns such as queue_*; empty: any.",
     "namespaces": "Namespaces of HPAs, or patterns; empty: any.",
-    "labels": "What the metric's selector must say: label -> value or pattern.",
+    "labels": "Labels that the metric's selector must have: label -> value or pattern.",
 }
-_LISTED: Final = re.compile(r"(?:^|(?<=[.;] ))(\w+(?:(?:, | and |, and )\w+)*): ")
-
-
-def of_struct(kind: type[msgspec.Struct]) -> str:
-    """What the docstring of the class itself says; empty where it has none."""
-    return inspect.cleandoc(vars(kind).get("__doc__") or "")
-
-
-def of_fields(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """What the docstring says of each field, as far as it lists them: "name: text", or "name, other: text"."""
-    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
-    text = " ".join(of_struct(kind).split())
-    marks = [
-        (found, _listed_names(found[1]))
-        for found in _LISTED.finditer(text)
-        if fields.issuperset(_listed_names(found[1]))
-    ]
-    ends = [*(found.start() for found, _ in marks), len(text)][1:]
-    said: dict[str, str] = {}
-    for (found, names), end in zip(marks, ends, strict=True):
-        said |= dict.fromkeys(names, text[found.end() : end].strip(" ;"))
-    return said
-
-
-def _listed_names(listed: str) -> list[str]:
-    return re.split(r", and |, | and ", listed)
-
-
-Json = dict[str, Any]
+_FIELD_NAMES: Final = re.compile(r"(?:^|(?<=[.;] ))(\w+(?:(?:, | and |, and )\w+)*): ")
+_DURATION: Final = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^0$"
+_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _REFERENCE: Final = "#/$defs/{name}"
+Json = dict[str, Any]
+
+
+def field_descriptions(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The descriptions of fields in the docstring of a struct: "name: text", or "name, other: text"."""
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+    text = " ".join(inspect.cleandoc(vars(kind).get("__doc__") or "").split())
+    matches = [(match, re.split(r", and |, | and ", match[1])) for match in _FIELD_NAMES.finditer(text)]
+    matches = [(match, names) for match, names in matches if fields.issuperset(names)]
+    ends = [*(match.start() for match, _ in matches), len(text)][1:]
+    descriptions: dict[str, str] = {}
+    for (match, names), end in zip(matches, ends, strict=True):
+        descriptions |= dict.fromkeys(names, text[match.end() : end].strip(" ;"))
+    return descriptions
 
 
 def sources(own: Json) -> tuple[Json, Json]:
-    """The form of `sources`, and the definitions that it refers to; `own` are the fields that every source may have.
+    """The schema of `sources`, and the definitions that it refers to; `own`: the fields of every source.
 
-    A source's adapter is named, or is that of the source's name; of one that is not installed any field is taken. It
-    blocks: all adapters are imported.
+    The adapter of a source is named, or has the source's name. A source of an adapter that is not installed may have
+    any field. Blocks: imports all adapters.
     """
-    adapters = dict(_loaded())
+    adapters = dict(_adapters())
     forms, definitions = msgspec.json.schema_components(
         [adapter.Settings for adapter in adapters.values()], ref_template=_REFERENCE
     )
     for kind in _structs(adapters.values()):
         _describe(definitions, kind)
-    inner = {key: definition for key, definition in definitions.items() if key not in _tops(forms)}
+    settings_names = {_reference_name(form) for form in forms}
+    inner = {key: definition for key, definition in definitions.items() if key not in settings_names}
     for name, form in zip(adapters, forms, strict=True):
-        inner[f"source-{name}"] = _whole(form, definitions, own)
+        definition = definitions[_reference_name(form)]
+        fields = {name: each for name, each in definition["properties"].items() if name not in settings.OF_SOURCES}
+        inner[f"source-{name}"] = {**definition, "properties": {**own, **fields}}
     then = {name: {"then": {"$ref": _REFERENCE.format(name=f"source-{name}")}} for name in adapters}
     named = [{"if": _adapter_names(name), **form} for name, form in then.items()]
     implied = {name: {"if": {"not": {"required": ["adapter"]}}, **form} for name, form in then.items()}
@@ -139,7 +129,8 @@ def sources(own: Json) -> tuple[Json, Json]:
     return {"type": "object", "additionalProperties": source, "allOf": [{"properties": implied}]}, inner
 
 
-def _loaded() -> list[tuple[str, type[Adapter]]]:
+def _adapters() -> list[tuple[str, type[Adapter]]]:
+    """The installed adapters that can be loaded, by name."""
     found = []
     for name in plugins.names():
         try:
@@ -153,19 +144,13 @@ def _adapter_names(adapter: str) -> Json:
     return {"properties": {"adapter": {"const": adapter}}, "required": ["adapter"]}
 
 
-def _tops(forms: tuple[Json, ...]) -> set[str]:
-    return {form["$ref"].rpartition("/")[2] for form in forms}
+def _reference_name(form: Json) -> str:
+    name: str = form["$ref"].rpartition("/")[2]
+    return name
 
 
-def _whole(form: Json, definitions: Json, own: Json) -> Json:
-    """The settings of an adapter together with those of every source."""
-    definition = definitions[form["$ref"].rpartition("/")[2]]
-    fields = {name: each for name, each in definition["properties"].items() if name not in settings.OF_SOURCES}
-    return {**definition, "properties": {**own, **fields}}
-
-
-def _structs(adapters: Any) -> list[type[msgspec.Struct]]:
-    """The structs of the adapters' settings, those within too, each once."""
+def _structs(adapters: Iterable[type[Adapter]]) -> list[type[msgspec.Struct]]:
+    """The structs of the adapters' settings and the structs nested in them, each once."""
     found: dict[type[msgspec.Struct], None] = {}
     waiting: list[Any] = [msgspec.inspect.type_info(adapter.Settings) for adapter in adapters]
     while waiting:
@@ -182,47 +167,43 @@ def _structs(adapters: Any) -> list[type[msgspec.Struct]]:
 
 
 def _describe(definitions: Json, kind: type[msgspec.Struct]) -> None:
-    """Add what the docstring of a struct says of its fields to its definition."""
-    said = of_fields(kind)
-    mine = {field.encode_name for field in msgspec.structs.fields(kind)}
+    """Adds the descriptions in a struct's docstring to its definition."""
+    descriptions = field_descriptions(kind)
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
     for name in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"):
         definition = definitions.get(name, {})
-        if set(definition.get("properties", ())) == mine:
+        if set(definition.get("properties", ())) == fields:
             for field, form in definition["properties"].items():
-                if field in said:
-                    form.setdefault("description", said[field])
-
-
-_DURATION: Final = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^0$"
-_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+                if field in descriptions:
+                    form.setdefault("description", descriptions[field])
 
 
 def document() -> Json:
-    """The whole schema, with the fields of all adapters that are installed. It blocks: they are imported."""
-    known = forms()
-    known["sources"], definitions = sources(known["sources"]["additionalProperties"]["properties"])
+    """The whole schema, with the fields of all installed adapters. Blocks: imports them."""
+    properties, default = forms(), defaults()
+    properties["sources"], definitions = sources(properties["sources"]["additionalProperties"]["properties"])
+    for name, form in properties.items():
+        described = {"description": SETTINGS.get(name, ""), **form}
+        properties[name] = described if default[name] is None else {**described, "default": default[name]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "hpad",
-        "description": "The configuration of hpad; the environment (HPAD_SYNC_PERIOD) and flags beat it.",
+        "description": "The configuration of hpad; the environment (HPAD_SYNC_PERIOD) and flags take precedence.",
         "type": ["object", "null"],
         "additionalProperties": False,
-        "properties": {name: _property(name, form) for name, form in known.items()},
+        "properties": properties,
         "$defs": definitions,
     }
 
 
 def defaults() -> Json:
-    """What each setting is if nothing is said, as one would write it."""
-    base, out = settings.Settings(), {}
-    for name in forms():
-        out[name] = _written(name, base)
-    return out
+    """The default of each setting, as a file would hold it; None if it has none or depends on how hpad runs."""
+    base = settings.Settings()
+    return {name: _default(name, base) for name in forms()}
 
 
 def forms() -> dict[str, Json]:
-    """The form of each setting."""
+    """The schema of each setting, without description and default."""
     text, path, flag = {"type": "string"}, {"type": ["string", "null"]}, {"type": "boolean"}
     span, fraction = {"type": "string", "pattern": _DURATION}, {"type": "number", "minimum": 0, "maximum": 1}
     count, name = {"type": "integer", "minimum": 1}, {"type": "string", "pattern": _NAME}
@@ -302,11 +283,12 @@ def _match() -> Json:
     return _closed(_described(fields, MATCH))
 
 
-def _described(fields: Json, said: Mapping[str, str]) -> Json:
-    return {name: {"description": said[name], **form} for name, form in fields.items()}
+def _described(fields: Json, descriptions: Mapping[str, str]) -> Json:
+    return {name: {"description": descriptions[name], **form} for name, form in fields.items()}
 
 
 def _closed(fields: Json, required: tuple[str, ...] = ()) -> Json:
+    """An object without other fields."""
     return {
         "type": "object",
         "properties": fields,
@@ -323,38 +305,26 @@ def _either(form: Json, text: str) -> Json:
     return {"anyOf": [form, {"type": "string", "description": text}]}
 
 
-def _property(name: str, form: Json) -> Json:
-    default = defaults()[name]
-    described = {"description": SETTINGS.get(name, ""), **form}
-    return described if default is None else {**described, "default": default}
-
-
-def _written(name: str, base: settings.Settings) -> Any:
-    """The default as it would stand in a file; None for what is simply not set."""
+def _default(name: str, base: settings.Settings) -> Any:
     if name == "leader_elect_resource_lock":
         return model.LEASES
     if name == "store":
-        return None  # what fits the way hpad is run
+        return None  # depends on how hpad runs
     if name == "listen" and base.listen is not None:
         return "{}:{}".format(*base.listen)
     if name == "feature_gates":
         gates = msgspec.structs.asdict(base.tunables.gates)
-        return {name: on for name, on in gates.items() if name != model.ZERO}  # follows the API server
+        return {name: on for name, on in gates.items() if name != model.ZERO}  # depends on the API server's version
     if name == "sources":
         return {}
-    return _plain(_found(name, base))
+    value = _value(name, base)
+    if isinstance(value, timedelta):
+        return duration.write(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _found(name: str, base: settings.Settings) -> Any:
+def _value(name: str, base: settings.Settings) -> Any:
     for table, part in ((settings.SERVING, base.serving), (settings.ELECTION, base.election)):
         if name in table:
             return getattr(part, table[name])
     return getattr(base.tunables if name in settings.TUNABLES else base, name)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return duration.write(value)
-    if isinstance(value, tuple):
-        return list(value)
-    return value

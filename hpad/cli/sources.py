@@ -1,30 +1,32 @@
-"""`hpad sources`: how the metric sources fare, whether they are configured well, and what they answer.
+"""`hpad sources`: the state of the metric sources, a check of their configuration, and one metric as an HPA sees it.
 
-`hpad sources test`: one question, through everything that stands between an HPA and its adapter.
+`hpad sources test` asks through routing, limits and cache, as a reconcile does.
 """
 
 import argparse
 import asyncio
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hpad import clock, settings
 from hpad import clock as clocks
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, Quantity
 from hpad.api.metadata import Key
-from hpad.cli import client, history, output, question
+from hpad.cli import client, configuration, history, output, question
 from hpad.daemon import logs
+from hpad.settings import Settings, SourceSettings
 from hpad.sources import limits, manager, plugins
 
 _UNANSWERED = "keeps its replicas, unless another metric asks for more or a fallback applies"
 
 
 class Outcome(NamedTuple):
-    """What came of the question: `query` is what the source was asked (None: its adapter does not tell)."""
+    """The answer to a question. `query`: what the source was asked, None if its adapter does not tell.
+
+    `seconds`: how long the answer took. `age`: of the sample, in seconds.
+    """
 
     asked: question.Question
     query: str | None
@@ -33,12 +35,12 @@ class Outcome(NamedTuple):
     age: float
 
 
-async def probe(told: settings.Settings, args: argparse.Namespace) -> int:
-    """Ask and print; 0 if there was a sample, 1 if there was an error. Raises Failure for a question that is none."""
-    asked = await question.read(told, args)
+async def probe(settings: Settings, args: argparse.Namespace) -> int:
+    """Asks and prints; 0 for a sample, 1 for an error. Raises Failure for an invalid question."""
+    asked = await question.read(settings, args)
     clock = clocks.SystemClock()
-    async with question.Cluster(told, args, clock) as make:
-        outcome = await _outcome(told, asked, Key(args.namespace, args.hpa or "test"), make)
+    async with question.Cluster(settings, args, clock) as make:
+        outcome = await _outcome(settings, asked, Key(args.namespace, args.hpa or "test"), make)
     if args.output == "json":
         print(json.dumps(_as_json(outcome), indent=2, ensure_ascii=False))
     else:
@@ -46,10 +48,10 @@ async def probe(told: settings.Settings, args: argparse.Namespace) -> int:
     return 1 if isinstance(outcome.answer, AdapterError) else 0
 
 
-async def _outcome(told: settings.Settings, asked: question.Question, key: Key, make: plugins.Contexts) -> Outcome:
-    """Ask as an HPA of that name would; raises Failure where its question would not come to that source."""
-    clock, period = make.clock, told.sync_period.total_seconds()
-    gatherer = manager.Gatherer(told.sources, told.routes, contexts=make, period=period)
+async def _outcome(settings: Settings, asked: question.Question, key: Key, make: plugins.Contexts) -> Outcome:
+    """Asks as the HPA `key` would; raises Failure if its query would go to another source."""
+    clock, period = make.clock, settings.sync_period.total_seconds()
+    gatherer = manager.Gatherer(settings.sources, settings.routes, contexts=make, period=period)
     await gatherer.start()
     try:
         question.check_route(gatherer, asked)
@@ -63,7 +65,7 @@ async def _outcome(told: settings.Settings, asked: question.Question, key: Key, 
 
 
 async def _explained(asked: question.Question, make: plugins.Contexts) -> str | None:
-    """What the source is asked; None where that cannot be told (the answer says why)."""
+    """What the source is asked; None if the adapter fails to tell (the answer then says why)."""
     try:
         async with question.opened(asked.source, make) as adapter:
             return await question.explained(adapter, question.asked_by(adapter, asked.query, asked.asker))
@@ -72,7 +74,7 @@ async def _explained(asked: question.Question, make: plugins.Contexts) -> str | 
 
 
 def heading(asked: question.Question, text: str | None) -> Iterator[str]:
-    """The question in words, and what the source is asked for it."""
+    """The lines that describe source, metric and query. `text`: what the source is asked."""
     source, query = asked.source, asked.query
     yield f"source:     {source.name} (adapter {source.adapter})"
     narrowed = "" if query.selector is None else f" with {query.selector}"
@@ -108,13 +110,13 @@ def _values(answer: Answer) -> Iterator[str]:
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:
-    """The same for programs; values are quantities, as Kubernetes writes them."""
+    """The JSON of `hpad sources test`; values are quantities of Kubernetes."""
     seconds = round(outcome.seconds, 3)
     return {**described(outcome.asked, outcome.query), "seconds": seconds, **answered(outcome.answer)}
 
 
 def described(asked: question.Question, text: str | None) -> dict[str, Any]:
-    """The question for programs."""
+    """The JSON fields of a question."""
     source, query = asked.source, asked.query
     return {
         "source": source.name,
@@ -128,7 +130,7 @@ def described(asked: question.Question, text: str | None) -> dict[str, Any]:
 
 
 def answered(answer: Answer) -> dict[str, Any]:
-    """An answer for programs."""
+    """The JSON fields of an answer."""
     if isinstance(answer, AdapterError):
         return {"error": answer.message, "blame": answer.blame}
     found: dict[str, Any] = {"timestamp": answer.timestamp.isoformat()}
@@ -146,22 +148,24 @@ _EPILOG = """\
 examples:
   hpad sources                                  the sources of the hpad that runs here: state, last error, latency
   hpad sources --address https://10.0.0.7:8473 --cacert ca.crt --token-file token -o json
-                                                of another one that is guarded, as JSON
-  hpad sources --config hpad.yaml               offline: are they configured well?
+                                                those of a remote hpad that authenticates its clients, as JSON
+  hpad sources --config hpad.yaml               offline: is their configuration valid?
   hpad sources test --config hpad.yaml rabbitmq queue_messages_ready --selector queue=orders
-                                                ask one metric, and see what an HPA would
+                                                ask for one metric, and see what an HPA would see
   hpad sources history --config hpad.yaml prometheus requests_per_second --since 6h
-                                                what it was, as a graph and a table
+                                                a metric over time, as a graph and a table
 
-states: ok; failing (the last call gave nothing); open (left alone, but for a call now and then); trial (being tried
-again); idle (not asked yet); broken (cannot be built). HIT-RATE is the part of the questions that took no call,
-ERROR-AGE how long ago the last error was, which may be over.
-The exit status is 1 if a source is broken or fails.
+states: ok; failing (the last call brought no answer); open (its circuit breaker is open: no calls during its cooldown);
+trial (a first call after that); idle (not asked yet); broken (cannot be built).
+HIT-RATE is the fraction of queries answered from the cache. ERROR-AGE is the time since the last error, which may be
+over.
+
+exit status: 0 if all sources work, 1 if a source is broken, failing or open, or if no hpad answers; 2 for wrong use
 """
 _TEST = """\
-Ask one metric as an HPA that names it would: through `routes`, `match` and `namespaces` of the configuration, within
-the time that a reconcile waits. Shows what the source was asked (the PromQL, with every variable filled in) and what
-the HPA would see.
+Ask for one metric as an HPA that names it would: through `routes`, `match` and `namespaces` of the configuration,
+within the time that a reconcile waits. Shows what the source was asked (such as the PromQL with all variables filled
+in), and what the HPA would see.
 """
 _TEST_EPILOG = """\
 examples:
@@ -170,22 +174,23 @@ examples:
   hpad sources test --config hpad.yaml -o json prometheus checkout_requests_per_second
                                      {"source", "query", "value" or "pods", "timestamp"} or {"error", "blame"}
 
-The exit status is 0 if there was a sample, 1 if there was none, if the source has no such metric or if HPAs get it from
-another source, 2 for wrong use.
+exit status: 0 if there was a sample; 1 if there was none, if the source has no such metric, or if HPAs get it from
+another source; 2 for wrong use
 """
-_ILL = ("broken", "failing", "open")
+_UNHEALTHY = ("broken", "failing", "open")
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "sources",
-        help="how the metric sources fare",
-        description="Show how the metric sources fare; check their configuration; ask one of them.",
+        help="show the state of the metric sources, or ask one for a metric",
+        description="Show the state of the metric sources of a running hpad, check their configuration offline, or ask "
+        "one for a metric.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="check the sources of this file, offline")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="check the sources of this file offline")
     client.add_arguments(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
     parser.set_defaults(run=run)
@@ -197,7 +202,7 @@ def add_parser(commands: Any) -> None:
 def _add_test(actions: Any) -> None:
     test = actions.add_parser(
         "test",
-        help="ask a source one metric",
+        help="ask a source for one metric",
         description=_TEST,
         epilog=_TEST_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -207,57 +212,52 @@ def _add_test(actions: Any) -> None:
 
 
 def _add_history(actions: Any) -> None:
-    shown = actions.add_parser(
+    parser = actions.add_parser(
         "history",
-        help="what a metric was over time, as a graph and a table",
+        help="show a metric over time, as a graph and a table",
         description=history.DESCRIPTION,
         epilog=history.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    question.add_arguments(shown)
-    history.add_arguments(shown)
-    shown.set_defaults(run=run_history)
+    question.add_arguments(parser)
+    history.add_arguments(parser)
+    parser.set_defaults(run=run_history)
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if all is well with all sources, else 1; raises Failure or SettingsError."""
+    """Prints a table of sources; 0 if all work, else 1. Raises Failure or SettingsError."""
     if args.config is not None:
-        _log()
-        rows = asyncio.run(_checked(settings.load(args.config, os.environ, {}).sources))
+        _log_to_stderr()
+        rows = asyncio.run(_build_each(configuration.load(args.config, {}).sources))
     else:
         rows = client.ask(args, "/api/sources")
     if args.output == "json":
         print(json.dumps(rows, indent=2))
     else:
         _print_table(rows)
-    return 1 if any(row["state"] in _ILL for row in rows) else 0
+    return 1 if any(row["state"] in _UNHEALTHY for row in rows) else 0
 
 
 def run_test(args: argparse.Namespace) -> int:
     """0 if there was a sample, else 1; raises Failure or SettingsError."""
-    _log()
-    return asyncio.run(probe(_read(args), args))
+    _log_to_stderr()
+    return asyncio.run(probe(configuration.load(args.file, {}), args))
 
 
 def run_history(args: argparse.Namespace) -> int:
     """0 if there was a value at any time, else 1; raises Failure or SettingsError."""
-    _log()
-    return asyncio.run(history.run(_read(args), args))
+    _log_to_stderr()
+    return asyncio.run(history.run(configuration.load(args.file, {}), args))
 
 
-def _log() -> None:
-    """What an adapter logs goes to standard error, beside the answer."""
+def _log_to_stderr() -> None:
+    """Sends the errors that adapters log to standard error, apart from the answer."""
     logs.configure("error", "text")
 
 
-def _read(args: argparse.Namespace) -> settings.Settings:
-    named = os.environ.get("HPAD_CONFIG")
-    return settings.load(args.file or (Path(named) if named else None), os.environ, {})
-
-
-async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str, Any]]:
-    """Build each source without asking it anything."""
-    make = plugins.Contexts(clock.SystemClock())
+async def _build_each(sources: Sequence[SourceSettings]) -> list[dict[str, Any]]:
+    """Builds each source without asking it for a metric; one row per source."""
+    make = plugins.Contexts(clocks.SystemClock())
     rows = []
     for source in sources:
         row: dict[str, Any] = {"name": source.name, "adapter": source.adapter, "state": "ok", "lastError": None}
@@ -271,8 +271,8 @@ async def _checked(sources: Sequence[settings.SourceSettings]) -> list[dict[str,
 
 
 def _print_table(rows: Iterable[Mapping[str, Any]]) -> None:
-    """The last error comes last: it may take several lines of a terminal."""
-    now = clock.SystemClock().now()
+    """Prints one row per source. The last error is the last column, since it may take several lines."""
+    now = clocks.SystemClock().now()
     cells: list[tuple[str, ...]] = [("NAME", "ADAPTER", "STATE", "LATENCY", "HIT-RATE", "ERROR-AGE", "LAST-ERROR")]
     cells += [_cells(row, now) for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
@@ -296,7 +296,7 @@ def _cells(row: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
 
 
 def _cause(row: Mapping[str, Any]) -> str:
-    """The last error, without the names that stand in the row already."""
+    """The last error, without the names of source and adapter, which have columns of their own."""
     text = " ".join((row.get("lastError") or "-").split())
     named = f'source "{row["name"]}"'
     for prefix in (f'{named} (adapter "{row["adapter"]}"): ', f"{named}: ", f"{named} "):

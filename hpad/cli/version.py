@@ -1,4 +1,4 @@
-"""`hpad version`."""
+"""`hpad version`: prints hpad's version, and the versions of Python and of the packages it uses."""
 
 import argparse
 import importlib.metadata
@@ -15,8 +15,9 @@ import hpad
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "version",
-        help="print the version",
-        description="Print hpad's version, and what it runs on: worth a line in a bug report.",
+        help="print the version, and what hpad runs on",
+        description="Print hpad's version and commit, Python, the platform and the packages it uses, for bug reports.",
+        epilog="exit status: 0 success, 2 wrong use",
     )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
     parser.set_defaults(run=run)
@@ -35,13 +36,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build() -> dict[str, Any]:
-    """`commit` and its `date` are what a release or an image was built from; where pip installed from a repository
-    (PEP 610), it noted the commit. None where nobody noted them. `packages` are those hpad uses."""
-    noted = _noted() or _installed()
+    """The data of `hpad version -o json`.
+
+    `commit` and `date`: what a release or image was built from, or the commit that pip recorded (PEP 610); None if
+    unknown. `packages`: the distributions that hpad requires.
+    """
+    origin = _build_file() or _pip_record()
     return {
         "version": hpad.__version__,
-        "commit": noted.get("commit") or None,
-        "date": noted.get("date") or None,
+        "commit": origin.get("commit") or None,
+        "date": origin.get("date") or None,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": sys.executable,
@@ -49,27 +53,27 @@ def build() -> dict[str, Any]:
     }
 
 
-def _noted() -> dict[str, str]:
-    """What .ci/dist.py, or the Containerfile, left in the package."""
+def _build_file() -> dict[str, str]:
+    """build.json, which .ci/dist.py or the Containerfile writes into the package."""
     try:
-        noted: dict[str, str] = json.loads((importlib.resources.files("hpad") / "build.json").read_text("utf-8"))
+        content: dict[str, str] = json.loads((importlib.resources.files("hpad") / "build.json").read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    return noted
+    return content
 
 
-def _installed() -> dict[str, str]:
-    """What pip noted when it installed from a repository."""
+def _pip_record() -> dict[str, str]:
+    """The commit that pip recorded when it installed from a repository."""
     try:
         text = importlib.metadata.distribution("hpad").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
         return {}
-    noted: dict[str, Any] = json.loads(text) if text else {}
-    return {"commit": noted.get("vcs_info", {}).get("commit_id", "")}
+    record: dict[str, Any] = json.loads(text) if text else {}
+    return {"commit": record.get("vcs_info", {}).get("commit_id", "")}
 
 
 def _packages() -> dict[str, str]:
-    """The versions of the distributions that hpad requires and that are there."""
+    """The versions of the installed distributions that hpad requires."""
     try:
         required = importlib.metadata.requires("hpad") or []
     except importlib.metadata.PackageNotFoundError:

@@ -34,7 +34,7 @@ async def test_a_token_lets_in(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert await asked("--address", address(server)) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.count("answered 401 Unauthorized: show who you are with --token-file or --cert") == 2
+    assert err.count("answered 401 Unauthorized: authenticate with --token-file or --cert") == 2
     assert "token\n" not in err
 
 
@@ -91,7 +91,7 @@ async def test_a_token_does_not_follow_a_redirect(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--address", "10.0.0.7:1", "--token-file", "{file}"), "readable by all: write https://10.0.0.7:1"),
+        (("--address", "10.0.0.7:1", "--token-file", "{file}"), "unencrypted: write https://10.0.0.7:1"),
         (("--address", "ftp://x:1"), "'ftp://x:1' is not of the form HOST:PORT or https://HOST:PORT"),
         (("--address", "x:1x"), "'x:1x' is not of the form HOST:PORT or https://HOST:PORT"),
         (("--address", "https://x y:1"), "'https://x y:1' is not of the form HOST:PORT or https://HOST:PORT"),

@@ -171,9 +171,8 @@ def test_a_conversion_can_be_repeated_and_gone_on_with(convert: Convert, tmp_pat
     (out / "hpas" / "default.web.yaml").unlink()
     status, _, err = convert(GOOD, HPA, unnamed, options=options)
     assert status == 1
-    assert [line for line in err if "is there already" in line] == [
-        f"hpad: {out / 'hpas' / 'shop.web.yaml'} is there already with other content, so nothing is written: "
-        "name another folder"
+    assert [line for line in err if "exists with other content" in line] == [
+        f"hpad: {out / 'hpas' / 'shop.web.yaml'} exists with other content, so nothing is written: name another folder"
     ]
     assert (out / "hpas" / "shop.web.yaml").read_text() == "edited\n"
     assert not (out / "hpas" / "default.web.yaml").exists()

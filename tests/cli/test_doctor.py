@@ -115,7 +115,7 @@ async def test_all_is_well(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("hpad", timedelta(seconds=10)), hpa("kube-controller-manager", timedelta(hours=1))]
     findings = await found(tmp_path, server.url)
     assert bad(findings) == []
-    assert {"configuration", "server", "clock", "rights", "rivals", "store"} <= {each.check for each in findings}
+    assert {"configuration", "server", "clock", "rights", "controllers", "store"} <= {each.check for each in findings}
 
 
 async def test_a_right_that_is_missing_is_named_with_what_breaks(server: ApiServer, tmp_path: Path) -> None:
@@ -153,14 +153,14 @@ async def test_a_server_that_takes_its_time_has_no_other_time(server: ApiServer,
 async def test_another_writer_of_the_same_hpas_is_named(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
     (finding,) = bad(await found(tmp_path, server.url))
-    assert (finding.check, finding.level) == ("rivals", "error")
+    assert (finding.check, finding.level) == ("controllers", "error")
     assert "kube-controller-manager has written the status of shop/web" in finding.says
     assert "-horizontal-pod-autoscaler-controller" in finding.do
 
 
 async def test_a_controller_manager_at_work_is_worth_a_note(server: ApiServer, tmp_path: Path) -> None:
     server.renewed = datetime.now(UTC)
-    notes = [finding for finding in await found(tmp_path, server.url) if finding.check == "rivals"]
+    notes = [finding for finding in await found(tmp_path, server.url) if finding.check == "controllers"]
     assert [finding.level for finding in notes] == ["note", "ok"]
 
 
@@ -196,7 +196,7 @@ async def test_sources_are_looked_at_before_the_settings_are_called_good(tmp_pat
     assert finding.says == "hpad.yaml: source \"prom\": urll: unknown field; did you mean 'url'? (value: 'x')"
     findings = await found(tmp_path, "http://127.0.0.1:9", sources=(good,))
     (finding,) = [finding for finding in findings if finding.check == "configuration"]
-    assert (finding.level, finding.says) == ("ok", "the settings are good, those of the source file too")
+    assert (finding.level, finding.says) == ("ok", "the settings are valid, including source file")
 
 
 async def test_a_source_that_cannot_be_built_is_named_once(tmp_path: Path) -> None:
@@ -251,11 +251,11 @@ async def test_a_folder_of_manifests_is_read_in_place_of_the_clusters_hpas(serve
 
 async def test_one_hpa_is_one(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("hpad", timedelta(seconds=10))]
-    assert "nobody else writes the status of 1 HPA" in [each.says for each in await found(tmp_path, server.url)]
+    assert "no other controller writes the status of 1 HPA" in [each.says for each in await found(tmp_path, server.url)]
 
 
 async def test_where_there_are_no_hpas_nobody_writes_to_them(server: ApiServer, tmp_path: Path) -> None:
-    assert "there are no HPAs yet, so nobody else writes their status" in [
+    assert "there are no HPAs yet, so no other controller writes their status" in [
         each.says for each in await found(tmp_path, server.url)
     ]
 
@@ -301,7 +301,7 @@ async def test_the_namespace_of_the_config_maps_is_the_one_that_run_would_use(
     )
     findings = await doctor.examine(lambda: told)
     [stored] = [each.says for each in findings if each.check == "store"]
-    assert stored == f"histories are kept in ConfigMaps {told.store.name}-* of namespace {place} (see rights)"
+    assert stored == f"the state of HPAs is kept in ConfigMaps {told.store.name}-* of namespace {place} (see rights)"
     [missing] = [each.says for each in findings if each.level == "warning" and "configmaps" in each.says]
     assert missing.startswith(f"may not create configmaps in namespace {place}: ")
     where = await asyncio.to_thread(load_cluster_config, told.kubeconfig, None)
@@ -312,7 +312,7 @@ async def test_a_dry_run_keeps_nothing_in_the_cluster(server: ApiServer, tmp_pat
     store = settings.StoreSettings(kind="cluster")
     findings = await found(tmp_path, server.url, store=store, dry_run=True)
     [stored] = [each.says for each in findings if each.check == "store"]
-    assert stored == "a dry run keeps its histories in memory"
+    assert stored == "a dry run keeps the state of HPAs in memory"
 
 
 def test_the_rights_follow_the_settings() -> None:

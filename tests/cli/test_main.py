@@ -50,7 +50,7 @@ def test_an_option_that_is_not_there(option: str, hint: str, capsys: pytest.Capt
     with pytest.raises(SystemExit) as ended:
         cli.main(["run", option])
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help` tells all.\n"
+    assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help` lists all arguments.\n"
 
 
 PREFIX = "--horizontal-pod-autoscaler-"
@@ -59,9 +59,9 @@ PREFIX = "--horizontal-pod-autoscaler-"
 @pytest.mark.parametrize(
     ("name", "removed", "instead"),
     [
-        ("use-rest-clients", "removed with Kubernetes 1.19", "sources of the configuration"),
-        ("upscale-delay", "removed with Kubernetes 1.31", "spec.behavior.scaleUp"),
-        ("downscale-delay", "removed with Kubernetes 1.31", f"write {PREFIX}downscale-stabilization"),
+        ("use-rest-clients", "removed in Kubernetes 1.19", "sources of the configuration"),
+        ("upscale-delay", "removed in Kubernetes 1.31", "spec.behavior.scaleUp"),
+        ("downscale-delay", "removed in Kubernetes 1.31", f"write {PREFIX}downscale-stabilization"),
         ("downscale-stabilization-window", "Kubernetes 1.12", f"write {PREFIX}downscale-stabilization"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_flag_of_old_kubernetes_says_when_it_went_and_what_to_write(
         assert removed in line
         assert instead in line
         assert "unknown" not in line
-        assert last == f"`hpad {command[0]} --help` tells all."
+        assert last == f"`hpad {command[0]} --help` lists all arguments."
 
 
 def test_flags_of_old_kubernetes_and_unknown_ones_are_all_named(capsys: pytest.CaptureFixture[str]) -> None:

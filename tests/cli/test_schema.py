@@ -141,4 +141,4 @@ def test_every_field_has_a_description(validator: jsonschema.Draft202012Validato
     assert silent == []
     assert {f"source-{name}" for name in plugins.names()} <= set(schema["$defs"])
     url = schema["$defs"]["source-rabbitmq"]["properties"]["url"]
-    assert url["description"].startswith("where the source answers, such as")
+    assert url["description"].startswith("the address of the source, such as")

@@ -108,7 +108,7 @@ async def test_it_says_how_to_reach_it_and_what_it_is_not_and_runs_hpad_inside(t
         process.terminate()
         said, _ = await process.communicate()
     told = said.decode()
-    assert "not a Kubernetes replacement" in told
+    assert "not a replacement for Kubernetes" in told
     assert f"kubeconfig: {kubeconfig}" in told
     assert "applied:    deployment/web\napplied:    horizontalpodautoscaler/web\n" in told
     assert process.returncode == 0
@@ -146,14 +146,14 @@ async def refused(*given: str) -> tuple[int | None, str]:
 
 
 @pytest.mark.parametrize("given", [["--as", "joe", "--hpad"], ["--as", "joe", "--rbac"]])
-async def test_whom_hpad_is_matters_with_rights_alone(given):
+async def test_the_user_of_hpad_needs_rbac_and_hpad(given):
     status, complained = await refused(*given)
-    assert (status, "--as says who hpad is" in complained) == (1, True)
+    assert (status, "--as names hpad's user: it needs --hpad and --rbac" in complained) == (1, True)
 
 
-async def test_settings_of_hpad_matter_with_hpad_alone(tmp_path):
+async def test_settings_of_hpad_need_hpad(tmp_path):
     status, complained = await refused("--config", str(tmp_path / "hpad.yaml"))
-    assert (status, "--config holds the settings of hpad" in complained) == (1, True)
+    assert (status, "--config holds hpad's settings: it needs --hpad" in complained) == (1, True)
 
 
 @pytest.mark.parametrize("port", ["x", "-1", "65536", "99999"])

@@ -9,9 +9,8 @@ import yaml
 
 from hpad.cli import main
 from hpad.engine import fallback_policy
-from hpad.manifests.keda import output, scaledobject
-from hpad.manifests.keda.found import Wrong
-from hpad.manifests.keda.scaledobject import Converted
+from hpad.manifests.keda import conversion, scaledobject
+from hpad.manifests.keda.conversion import ConversionError, Converted
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "config" / "keda").glob("*.yaml"))
 RABBITMQ = {"host": "http://rabbitmq:15672/", "queueName": "orders", "mode": "QueueLength", "value": "20"}
@@ -320,7 +319,7 @@ def test_everything_that_is_left_behind_is_named() -> None:
     ],
 )  # fmt: skip
 def test_what_keda_would_refuse_is_refused_with_its_field(value: dict[str, Any], field: str) -> None:
-    with pytest.raises(Wrong) as caught:
+    with pytest.raises(ConversionError) as caught:
         scaledobject.convert(value)
     assert caught.value.error.field == field
 
@@ -328,7 +327,7 @@ def test_what_keda_would_refuse_is_refused_with_its_field(value: dict[str, Any],
 def test_metrics_of_the_same_server_share_a_source_and_others_do_not() -> None:
     one = converted(trigger("rabbitmq", RABBITMQ), trigger("rabbitmq", RABBITMQ | {"queueName": "b", "vhostName": "v"}))
     other = converted(trigger("rabbitmq", RABBITMQ | {"timeout": "100"}), metadata={"namespace": "bank"})
-    sources = output.document([one, other])["sources"]
+    sources = conversion.settings_document([one, other])["sources"]
     assert list(sources) == ["rabbitmq-rabbitmq", "rabbitmq-rabbitmq-2"]
     assert list(sources["rabbitmq-rabbitmq"]["metrics"]) == ["shop-worker-s0-rabbitmq", "shop-worker-s1-rabbitmq"]
     assert [source["namespaces"] for source in sources.values()] == [["shop"], ["bank"]]

@@ -27,9 +27,8 @@ from hpad.cli import convert
 from hpad.engine import fallback_policy
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
-from hpad.manifests.keda import output, scaledobject
-from hpad.manifests.keda.found import Wrong
-from hpad.manifests.keda.scaledobject import Converted
+from hpad.manifests.keda import conversion, scaledobject
+from hpad.manifests.keda.conversion import ConversionError, Converted
 
 Path = tuple[str | int, ...]
 SHAPES = [
@@ -81,9 +80,9 @@ def result(document: dict[str, Any]) -> str:
     """What is written for a document, as text; the refusal, if it is refused."""
     try:
         found = scaledobject.convert(document)
-    except Wrong as wrong:
+    except ConversionError as wrong:
         return str(wrong)
-    return json.dumps([found.hpa, output.document([found])])
+    return json.dumps([found.hpa, conversion.settings_document([found])])
 
 
 def named(found: Converted, path: str) -> bool:
@@ -146,13 +145,13 @@ def test_what_is_written_is_valid(document: dict[str, Any]) -> None:
     assert loaded.hpa is not None
     names = [metric["external"]["metric"]["name"] for metric in found.hpa["spec"]["metrics"] if "external" in metric]
     assert fallback_policy.annotation_errors(loaded.hpa.metadata.annotations, names) == {}
-    assert convert.flaws(output.document([found]), found.sources) == []
+    assert convert.flaws(conversion.settings_document([found]), found.sources) == []
 
 
 def test_the_settings_of_all_shapes_together_are_valid_and_lose_no_metric() -> None:
     taken: set[str] = set()
     found = [scaledobject.convert(document, taken) for document in [*SHAPES, *SHAPES]]
-    together = output.document(found)
+    together = conversion.settings_document(found)
     assert convert.flaws(together, ()) == []
     entries = [
         entry
@@ -236,7 +235,7 @@ def test_a_list_of_redis_is_asked_for_by_a_name_that_a_label_can_hold() -> None:
         "name": "redis_stream_pending",
         "selector": {"matchLabels": {"key": "shop-worker-s2-redis-streams", "group": "workers"}},
     }
-    [source] = output.document([found])["sources"].values()
+    [source] = conversion.settings_document([found])["sources"].values()
     assert source["keys"]["shop-worker-s0-redis"] == "jobs:mail"
     assert source["match"][0] == {
         "types": ["External"], "metrics": ["redis_list_length"], "labels": {"key": "shop-worker-s0-redis"},
@@ -256,7 +255,7 @@ def test_two_lists_with_different_thresholds_of_activity_are_not_told_apart_and_
 )
 def test_a_place_in_a_document_is_written_as_hpad_has_it(location: str, path: str) -> None:
     found = scaledobject.convert(scaled(trigger("metrics-api", METRICS_API["metadata"] | {"valueLocation": location})))
-    [source] = output.document([found])["sources"].values()
+    [source] = conversion.settings_document([found])["sources"].values()
     assert source["metrics"] == {
         "shop-worker-s0-metrics-api": {"url": "http://api.shop:8080/stats", "path": path},
     }

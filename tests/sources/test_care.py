@@ -299,7 +299,7 @@ def test_the_same_fields_are_hidden_wherever_settings_are_shown(name: str) -> No
     [flaw] = settings_errors.check({"settings": {name: 1234567}}, Schema)
     assert "1234567" not in str(flaw)
     given = {"url": "http://h", "metrics": {"depth": {name: "hunter22"}}}
-    assert "hunter22" not in str(config.disclosed_settings("http-json", given))
+    assert "hunter22" not in str(config.without_secrets("http-json", given))
 
 
 @pytest.mark.parametrize(

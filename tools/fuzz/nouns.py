@@ -20,8 +20,8 @@ from hpad.api.metadata import Key
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.engine import fallback_policy
 from hpad.manifests import documents, hpas
-from hpad.manifests.keda import output, scaledobject
-from hpad.manifests.keda.found import Wrong
+from hpad.manifests.keda import scaledobject
+from hpad.manifests.keda.conversion import ConversionError, settings_document
 from hpad.recording import replay
 from hpad.recording.format import RecordingError
 from hpad.sources import plugins
@@ -128,7 +128,7 @@ def scaled_object(data: bytes) -> None:
         return
     if not scaledobject.is_scaled_object(value):
         return
-    with contextlib.suppress(Wrong):
+    with contextlib.suppress(ConversionError):
         converted = scaledobject.convert(value)
         assert all(note.field and note.text for note in converted.notes)
         if converted.hpa is None:
@@ -136,7 +136,7 @@ def scaled_object(data: bytes) -> None:
             return
         reading = decode.read(converted.hpa)
         assert reading.hpa is not None or reading.errors
-        json.dumps([converted.hpa, output.document([converted])])
+        json.dumps([converted.hpa, settings_document([converted])])
 
 
 def source(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""KEDA's ScaledObjects as HPAs and sources of hpad: what has a counterpart is carried over, the rest is named.
+"""Converts KEDA's ScaledObjects to HPAs and sources of hpad, and names every field that has no counterpart.
 
-Facts about KEDA: its CRD `keda.sh/v1alpha1` and the documentation of its scalers (2.21).
+Source of all facts about KEDA: its CRD `keda.sh/v1alpha1`, and the documentation of KEDA 2.21.
 """

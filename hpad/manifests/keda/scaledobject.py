@@ -1,8 +1,6 @@
-"""A ScaledObject (keda.sh/v1alpha1) as an HPA and the sources that it needs.
+"""Converts a ScaledObject (keda.sh/v1alpha1) to an HPA and the sources that it needs.
 
-The metadata of a ScaledObject: what of it an HPA has, and KEDA's annotations.
-
-Source: KEDA, "Pause scaling" and "ScaledObject specification" (2.21).
+Source: KEDA 2.21, "Pause scaling" and "ScaledObject specification".
 """
 
 import copy
@@ -10,14 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-import msgspec
-
 from hpad.api import hpa as v2
 from hpad.api.fields import required
 from hpad.engine import fallback_policy
-from hpad.manifests.keda import found as gathered
 from hpad.manifests.keda import queues, triggers
-from hpad.manifests.keda.found import Fields, Found, Note, Source, Trigger, Wrong
+from hpad.manifests.keda.conversion import Conversion, ConversionError, Converted, Fields, Note, Trigger
 
 _PREFIX: Final = "autoscaling.keda.sh/"
 _PAUSED, _PAUSED_REPLICAS = f"{_PREFIX}paused", f"{_PREFIX}paused-replicas"
@@ -33,11 +28,11 @@ _BY_SERVERS: Final = (
 )
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
-"""What strconv.ParseBool takes for false; KEDA takes any other text for true."""
+"""False by Go's strconv.ParseBool; KEDA takes any other text for true."""
 
 
 def _paused(annotations: Fields) -> Note | None:
-    """Why no HPA may be written: it would scale what KEDA has been told to leave alone."""
+    """Why no HPA is written for a paused ScaledObject; None if it is not paused."""
     for name in (_PAUSED_REPLICAS, _PAUSED):
         if name in annotations and (name == _PAUSED_REPLICAS or annotations.text(name) not in _FALSE):
             return Note(
@@ -48,54 +43,55 @@ def _paused(annotations: Fields) -> Note | None:
     return None
 
 
-def _switches(annotations: Fields, found: Found) -> set[str]:
-    """Which of KEDA's other switches are on, by their names without prefix."""
+def _switches(annotations: Fields, conversion: Conversion) -> set[str]:
+    """KEDA's other switches that are on, by their names without prefix."""
     on = set()
     for name, instead in _SWITCHES.items():
         if (_PREFIX + name) in annotations and annotations.text(_PREFIX + name) not in _FALSE:
-            found.note(annotations.at(_PREFIX + name), instead)
+            conversion.note_change(annotations.at(_PREFIX + name), instead)
             on.add(name)
     return on
 
 
-def _behavior(handed_on: Fields, on: set[str]) -> dict[str, Any]:
-    """The behavior of the HPA that KEDA makes, with the directions closed that a switch closes."""
-    made: dict[str, Any] = copy.deepcopy(handed_on.get("behavior") or {})
+def _behavior(hpa_config: Fields, switches: set[str]) -> dict[str, Any]:
+    """The behavior of the HPA that KEDA would create; a switch disables its direction."""
+    behavior: dict[str, Any] = copy.deepcopy(hpa_config.get("behavior") or {})
     for switch, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
-        if switch in on and isinstance(made, dict):
-            rules = made.get(direction)
-            made[direction] = {**(rules if isinstance(rules, dict) else {}), "selectPolicy": "Disabled"}
-    return made
+        if switch in switches and isinstance(behavior, dict):
+            rules = behavior.get(direction)
+            behavior[direction] = {**(rules if isinstance(rules, dict) else {}), "selectPolicy": "Disabled"}
+    return behavior
 
 
-def _metadata(given: Fields, name: Any, own: dict[str, str], found: Found) -> dict[str, Any]:
-    """The HPA's metadata: namespace, labels and annotations, without KEDA's own, with hpad's."""
+def _metadata(fields: Fields, name: Any, own: dict[str, str], conversion: Conversion) -> dict[str, Any]:
+    """The HPA's metadata: name, namespace, labels and annotations. `own`: the annotations for hpad."""
     for each in _BY_SERVERS:
-        given.get(each)
-    finalizers = given.get("finalizers", [])
+        fields.get(each)
+    finalizers = fields.get("finalizers", [])
     if not isinstance(finalizers, list) or not all(str(each).endswith(".keda.sh") for each in finalizers):
-        found.lose(given.at("finalizers"), "is not carried over")
-    made: dict[str, Any] = {"name": name}
-    made |= {key: given.get(key) for key in ("namespace", "labels") if given.get(key)}
-    kept = _annotations(given.object("annotations"), own, found)
-    return {**made, "annotations": kept} if kept else made
+        conversion.note_loss(fields.at("finalizers"), "is not carried over")
+    metadata: dict[str, Any] = {"name": name}
+    metadata |= {key: fields.get(key) for key in ("namespace", "labels") if fields.get(key)}
+    kept = _annotations(fields.object("annotations"), own, conversion)
+    return {**metadata, "annotations": kept} if kept else metadata
 
 
-def _annotations(given: Fields, own: dict[str, str], found: Found) -> dict[str, Any]:
+def _annotations(fields: Fields, own: dict[str, str], conversion: Conversion) -> dict[str, Any]:
+    """The annotations without those of KEDA, with those for hpad."""
     kept: dict[str, Any] = {}
-    for name in given:
-        text = given.get(name)
+    for name in fields:
+        text, field = fields.get(name), fields.at(name)
         if name in own:
-            found.lose(given.at(name), f"is not carried over: what KEDA's fields say is written there: {own[name]}")
+            conversion.note_loss(field, f"is not carried over: KEDA's fields set this annotation to {own[name]}")
         elif name in _NEEDLESS:
-            found.note(given.at(name), "is left out: it has no effect without KEDA")
+            conversion.note_change(field, "is left out: it has no effect without KEDA")
         elif name == _LAST_APPLIED:
             continue
         elif name in (_PAUSED, *(_PREFIX + switch for switch in _SWITCHES)):
             if str(text) in _FALSE:
-                found.note(given.at(name), "is left out: it is off")
+                conversion.note_change(field, "is left out: it is off")
         elif "keda.sh/" in name:
-            found.lose(given.at(name), "is not carried over")
+            conversion.note_loss(field, "is not carried over")
         else:
             kept[name] = text
     return kept | own
@@ -105,8 +101,8 @@ KIND: Final = "ScaledObject"
 API_VERSION: Final = "keda.sh/v1alpha1"
 _MINIMUM, _MAXIMUM = 0, 100
 _POLLING_SECONDS, _COOLDOWN_SECONDS = 30, 300
-_MOST = 2**31 - 1
-_TRIGGERS: Mapping[str, Callable[[Trigger, Found], None]] = {
+_MAX_SECONDS = 2**31 - 1
+_TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "rabbitmq": queues.rabbitmq,
     "prometheus": triggers.prometheus,
     "redis": queues.redis_lists,
@@ -125,51 +121,40 @@ _ORIGINS: Final = {
 _RESOURCES = ("Resource", "ContainerResource")
 
 
-class Converted(msgspec.Struct, frozen=True):
-    """What comes of a ScaledObject: the HPA as a document (None: none), what has to be configured, and notes."""
-
-    namespace: str
-    name: str
-    hpa: dict[str, Any] | None
-    sources: tuple[Source, ...] = ()
-    notes: tuple[Note, ...] = ()
-    scale_to_zero: bool = False
-
-
 def is_scaled_object(value: Any) -> bool:
-    """Whether a document means to be a ScaledObject that `convert` can read."""
+    """Whether a document is a ScaledObject of the version that `convert` reads."""
     return isinstance(value, dict) and value.get("apiVersion") == API_VERSION and value.get("kind") == KIND
 
 
 def convert(value: Mapping[str, Any], taken: set[str] | None = None) -> Converted:
-    """Raises Wrong for what KEDA would not take either.
+    """Converts a ScaledObject; raises ConversionError for one that KEDA would refuse as well.
 
-    Each field is in the result or in a note, but for those that a server writes. `taken` holds the names of metrics
-    that other ScaledObjects have; the new ones are added.
+    Each field is in the result or in a note, except fields that a server writes. `taken`: names of metrics of other
+    ScaledObjects; the new names are added.
     """
     fields = Fields(value)
     metadata, spec = fields.object("metadata"), fields.object("spec")
     name, namespace = metadata.text("name"), metadata.text("namespace") or "default"
     if not name:
-        raise Wrong(required("metadata.name", "a ScaledObject has a name"))
+        raise ConversionError(required("metadata.name", "a ScaledObject has a name"))
     if paused := _paused(metadata.object("annotations")):
         return Converted(namespace, name, None, notes=(paused,))
-    found = Found()
-    for trigger, entry in _triggers(spec, f"{namespace}-{name}", found, set() if taken is None else taken):
-        before = len(found.metrics)
-        _TRIGGERS[trigger.type](trigger, found)
-        if len(found.metrics) == before:
+    conversion = Conversion()
+    for trigger, entry in _triggers(spec, f"{namespace}-{name}", conversion, set() if taken is None else taken):
+        before = len(conversion.metrics)
+        _TRIGGERS[trigger.type](trigger)
+        if len(conversion.metrics) == before:
             entry.skip()
-    if not found.metrics:
-        found.lose("spec.triggers", "no HPA is written: none of the triggers can be carried over")
-        return Converted(namespace, name, None, notes=tuple(found.notes))
-    hpa = _hpa(metadata, spec, found)
+    if not conversion.metrics:
+        conversion.note_loss("spec.triggers", "no HPA is written: none of the triggers can be carried over")
+        return Converted(namespace, name, None, notes=tuple(conversion.notes))
+    hpa = _hpa(metadata, spec, conversion)
     for own in ("apiVersion", "kind", "status"):
         fields.get(own)
     for path in fields.unread():
-        found.lose(path, "is not carried over: there is no counterpart")
+        conversion.note_loss(path, "is not carried over: there is no counterpart")
     scale_to_zero = hpa["spec"]["minReplicas"] == 0
-    return Converted(namespace, name, hpa, tuple(found.sources), tuple(found.notes), scale_to_zero)
+    return Converted(namespace, name, hpa, tuple(conversion.sources), tuple(conversion.notes), scale_to_zero)
 
 
 def origin(field: str) -> str:
@@ -180,65 +165,68 @@ def origin(field: str) -> str:
     return field
 
 
-def _hpa(metadata: Fields, spec: Fields, found: Found) -> dict[str, Any]:
+def _hpa(metadata: Fields, spec: Fields, conversion: Conversion) -> dict[str, Any]:
     target = spec.object("scaleTargetRef")
     if not target.text("name"):
-        raise Wrong(required("spec.scaleTargetRef.name", "says what is scaled"))
+        raise ConversionError(required("spec.scaleTargetRef.name", "names the target"))
     reference = {"apiVersion": "apps/v1", "kind": "Deployment"} | {
         key: target.get(key) for key in ("apiVersion", "kind", "name") if target.get(key)
     }
-    switches = _switches(metadata.object("annotations"), found)
+    switches = _switches(metadata.object("annotations"), conversion)
     advanced = spec.object("advanced")
-    handed_on = advanced.object("horizontalPodAutoscalerConfig")
-    behavior = _behavior(handed_on, switches)
-    minimum = _minimum(spec, found, active="force-activation" in switches)
-    fallback = _fallback(spec, found)
-    _waits(spec, found, minimum)
-    _formula(advanced, found)
-    made = {
+    hpa_config = advanced.object("horizontalPodAutoscalerConfig")
+    behavior = _behavior(hpa_config, switches)
+    minimum = _minimum(spec, conversion, active="force-activation" in switches)
+    fallback = _fallback(spec, conversion)
+    _note_intervals(spec, conversion, minimum)
+    _note_advanced(advanced, conversion)
+    hpa_spec = {
         "scaleTargetRef": reference,
         "minReplicas": minimum,
         "maxReplicas": spec.count("maxReplicaCount", _MAXIMUM),
-        "metrics": found.metrics,
+        "metrics": conversion.metrics,
         **({"behavior": behavior} if behavior else {}),
     }
-    own = gathered.annotations(found, fallback)
-    name = handed_on.get("name") or metadata.get("name")
+    name = hpa_config.get("name") or metadata.get("name")
     return {
         "apiVersion": v2.API_VERSION,
         "kind": v2.KIND,
-        "metadata": _metadata(metadata, name, own, found),
-        "spec": made,
+        "metadata": _metadata(metadata, name, conversion.annotations(fallback), conversion),
+        "spec": hpa_spec,
     }
 
 
-def _triggers(spec: Fields, prefix: str, found: Found, taken: set[str]) -> Iterator[tuple[Trigger, Fields]]:
-    """The triggers of a type that can be carried over, each with its fields; raises Wrong."""
+def _triggers(spec: Fields, prefix: str, conversion: Conversion, taken: set[str]) -> Iterator[tuple[Trigger, Fields]]:
+    """The triggers of supported types, each with its fields; notes the others. Raises ConversionError."""
     entries = spec.objects("triggers")
     if not entries:
-        raise Wrong(required("spec.triggers", "a ScaledObject has one at least"))
+        raise ConversionError(required("spec.triggers", "a ScaledObject has at least one"))
     for index, entry in enumerate(entries):
         path, kind = f"spec.triggers[{index}]", entry.text("type")
         metadata, name = entry.object("metadata"), entry.text("name") or f"s{index}-{kind}"
         if kind not in _TRIGGERS:
-            found.lose(path, f'a trigger of type "{kind}" is not carried over; there are {", ".join(_TRIGGERS)}')
+            text = f'a trigger of type "{kind}" is not carried over; supported are {", ".join(_TRIGGERS)}'
+            conversion.note_loss(path, text)
             entry.skip()
             continue
-        _authentication(entry, found)
+        _authentication(entry, conversion)
         if entry.truth("useCachedMetrics"):
-            found.note(entry.at("useCachedMetrics"), "is left out: hpad shares answers anyway (limits.fresh)")
+            conversion.note_change(
+                entry.at("useCachedMetrics"), "is left out: hpad shares answers anyway (limits.fresh)"
+            )
         trigger = Trigger(
             path=path,
             metric=_unique(f"{prefix}-{name}".lower(), taken),
             type=kind,
             metadata=metadata,
+            conversion=conversion,
             metric_type=entry.text("metricType"),
         )
         yield trigger, entry
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """The name, with a number where another metric has it; it is taken from now on."""
+    """The name, with a number appended if another metric has it; adds it to `taken`."""
     unique, number = name, 1
     while unique in taken:
         number += 1
@@ -247,27 +235,29 @@ def _unique(name: str, taken: set[str]) -> str:
     return unique
 
 
-def _authentication(trigger: Fields, found: Found) -> None:
+def _authentication(trigger: Fields, conversion: Conversion) -> None:
     if "authenticationRef" not in trigger:
         return
     reference = trigger.object("authenticationRef")
     kind, name = reference.text("kind") or "TriggerAuthentication", reference.text("name") or "?"
-    found.lose(
+    conversion.note_loss(
         trigger.at("authenticationRef"),
         f'is not carried over: {kind} "{name}" is not read: mount its secret into hpad and write into the source '
         "username and password_file, bearer_token_file, ca, cert and key, whatever it holds",
     )
 
 
-def _minimum(spec: Fields, found: Found, *, active: bool) -> int:
-    """KEDA's own default is 0, which needs something to tell that there is work: CPU and memory of no pod do not."""
+def _minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
+    """minReplicas of the HPA. KEDA's default is 0, which needs a metric that exists without pods: not CPU or memory."""
     minimum = spec.count("minReplicaCount", _MINIMUM)
     if minimum or active:
         return max(minimum, 1)
-    if all(metric["type"] in _RESOURCES for metric in found.metrics):
-        found.note("spec.minReplicaCount", "0 needs a metric that is not of cpu or memory; carried over as 1")
+    if all(metric["type"] in _RESOURCES for metric in conversion.metrics):
+        conversion.note_change(
+            "spec.minReplicaCount", "0 needs a metric that is not of cpu or memory; carried over as 1"
+        )
         return 1
-    found.note(
+    conversion.note_change(
         "spec.minReplicaCount",
         "0 needs the feature gate HPAScaleToZero, which the configuration sets; an HPA of the cluster needs it on the "
         "API server as well, one of --manifests does not",
@@ -275,56 +265,60 @@ def _minimum(spec: Fields, found: Found, *, active: bool) -> int:
     return 0
 
 
-def _waits(spec: Fields, found: Found, minimum: int) -> None:
-    """How often KEDA asks and how long it waits: where that is its default, it means the same as saying nothing."""
-    waits = (
+def _note_intervals(spec: Fields, conversion: Conversion, minimum: int) -> None:
+    """Notes KEDA's polling interval and cooldown periods; a field with KEDA's default counts as absent."""
+    intervals = (
         ("pollingInterval", _POLLING_SECONDS, "hpad asks once a sync_period, for all HPAs"),
         ("cooldownPeriod", _COOLDOWN_SECONDS, "a scale to zero waits as each scale-down does: spec.behavior.scaleDown"),
         ("initialCooldownPeriod", 0, "there is no counterpart"),
     )
-    for name, default, instead in waits:
+    for name, default, instead in intervals:
         if name not in spec:
             continue
         if spec.count(name, default) == default:
-            found.note(spec.at(name), f"is left out: it is KEDA's default; {instead}")
+            conversion.note_change(spec.at(name), f"is left out: it is KEDA's default; {instead}")
         elif minimum and name != "pollingInterval":
-            found.note(spec.at(name), "is left out: without a scale to zero it has no effect")
+            conversion.note_change(spec.at(name), "is left out: without a scale to zero it has no effect")
         else:
-            found.lose(spec.at(name), f"is not carried over: {instead}")
+            conversion.note_loss(spec.at(name), f"is not carried over: {instead}")
     if "idleReplicaCount" in spec:
         spec.count("idleReplicaCount", 0)
         instead = "set minReplicas to 0 and use the annotation hpad.io/activation, or leave it out"
-        found.lose(spec.at("idleReplicaCount"), f"is not carried over: {instead}")
+        conversion.note_loss(spec.at("idleReplicaCount"), f"is not carried over: {instead}")
 
 
-def _formula(advanced: Fields, found: Found) -> None:
+def _note_advanced(advanced: Fields, conversion: Conversion) -> None:
     for name in (modifiers := advanced.object("scalingModifiers")):
         modifiers.get(name)
-        found.lose(modifiers.at(name), "is not carried over: each metric proposes, the largest wins")
+        conversion.note_loss(modifiers.at(name), "is not carried over: the largest proposal of all metrics wins")
     if advanced.truth("restoreToOriginalReplicaCount"):
-        found.lose(
+        conversion.note_loss(
             advanced.at("restoreToOriginalReplicaCount"), "is not carried over: hpad leaves replicas as they are"
         )
 
 
-def _fallback(spec: Fields, found: Found) -> fallback_policy.Fallback | None:
-    """So many failed polls make so much time; hpad counts that, and not the polls."""
+def _fallback(spec: Fields, conversion: Conversion) -> fallback_policy.Fallback | None:
+    """The fallback policy of the external metrics. hpad counts seconds, not polls: failureThreshold is converted."""
     if "fallback" not in spec:
         return None
-    given = spec.object("fallback")
-    behavior, replicas = given.text("behavior") or "static", given.count("replicas", 0)
-    threshold = given.count("failureThreshold", 3)
+    fields = spec.object("fallback")
+    behavior, replicas = fields.text("behavior") or "static", fields.count("replicas", 0)
+    threshold = fields.count("failureThreshold", 3)
     hold = fallback_policy.Fallback(kind=fallback_policy.HOLD)
     if behavior != "static":
         if behavior != "currentReplicas":
-            found.lose(given.at("behavior"), f"{behavior} is not carried over; the replicas are held instead")
+            conversion.note_loss(
+                fields.at("behavior"), f"{behavior} is not carried over; the replicas are held instead"
+            )
         for name in ("replicas", "failureThreshold"):
-            if name in given:
-                found.note(given.at(name), "is left out: hpad holds the replicas from the first failure on")
+            if name in fields:
+                text = "is left out: hpad holds the replicas from the first failure on"
+                conversion.note_change(fields.at(name), text)
         return hold
     if not replicas:
-        found.lose(given.at("replicas"), "0 is not carried over: what fails never scales to zero; replicas are held")
+        text = "0 is not carried over: a failed metric never scales to zero; the replicas are held"
+        conversion.note_loss(fields.at("replicas"), text)
         return hold
     seconds = threshold * spec.count("pollingInterval", _POLLING_SECONDS)
-    after = timedelta(seconds=min(seconds, _MOST))  # 68 years are as good as more
+    after = timedelta(seconds=min(seconds, _MAX_SECONDS))  # timedelta overflows far beyond 68 years
     return fallback_policy.Fallback(kind=fallback_policy.REPLICAS, replicas=replicas, after=after)

@@ -143,7 +143,7 @@ def test_a_folder_for_logs_that_cannot_be_is_named(demo: Demo, tmp_path: Path):
     file.touch()
     process = demo.start("--only", "cpu", "--keep-logs", str(file))
     _, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, err) == (1, f"hpad: the demo cannot be shown here: {file}: File exists\n")
+    assert (process.returncode, err) == (1, f"hpad: the demo cannot run here: {file}: File exists\n")
 
 
 def test_a_pace_that_cannot_be_is_refused(demo: Demo):

@@ -1,0 +1,323 @@
+"""The parts of a conversion: fields that were read, triggers, sources, notes on what is lost, and the settings.
+
+`Fields` tracks which fields were read, so that no field is dropped without a note.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from hpad.api import duration
+from hpad.api.fields import FieldError, invalid, required
+from hpad.api.quantity import QuantityError, parse_milli
+from hpad.engine import fallback_policy
+
+EXTERNAL: Final = "External"
+PLACEHOLDER: Final = "REPLACE-ME"
+"""Stands in the settings for a value that KEDA's objects do not hold; `hpad check` refuses it."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_MAX_INT: Final = 2**31 - 1
+_NOT_OWN = ("namespaces", "match", "metrics", "keys")
+"""Settings that differ between metrics of one server, or that every source has."""
+
+
+class ConversionError(Exception):
+    """The object is invalid for KEDA as well."""
+
+    def __init__(self, error: FieldError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Fields:
+    """The fields of the object at `path` of a document. Tracks which of them were read.
+
+    A field whose value is null counts as absent, as in Kubernetes.
+    """
+
+    def __init__(self, value: Mapping[Any, Any], path: str = "") -> None:
+        self._value = {str(name): each for name, each in value.items() if each is not None}
+        self._path = path
+        self._read: set[str] = set()
+        self._within: dict[str, list[Fields]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._value)
+
+    def at(self, name: str) -> str:
+        """The path of a field, present or absent."""
+        if not _PLAIN.fullmatch(name):
+            return f"{self._path}[{name}]"
+        return f"{self._path}.{name}" if self._path else name
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The whole value; counts as read, with everything within it."""
+        self._read.add(name)
+        return self._value.get(name, default)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string, or a number or boolean as a string; raises ConversionError for an object or list."""
+        value = self.get(name, default)
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, (dict, list)):
+            raise ConversionError(invalid(self.at(name), value, "must be text"))
+        return str(value)
+
+    def truth(self, name: str) -> bool:
+        """A boolean, also as a string; False if absent."""
+        return self.text(name).lower() in ("true", "t", "1")
+
+    def count(self, name: str, default: int) -> int:
+        """A whole number from 0 to 2^31 - 1; raises ConversionError for anything else."""
+        value = self.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INT:
+            raise ConversionError(invalid(self.at(name), value, f"must be a whole number from 0 to {_MAX_INT}"))
+        return value
+
+    def object(self, name: str) -> "Fields":
+        """The object in a field, empty if absent; raises ConversionError for anything else."""
+        if name not in self._within:
+            value = self._value.get(name, {})
+            if not isinstance(value, dict):
+                raise ConversionError(invalid(self.at(name), value, "must be an object"))
+            self._within[name] = [Fields(value, self.at(name))]
+        return self._within[name][0]
+
+    def objects(self, name: str) -> "list[Fields]":
+        """The objects in a list, empty if absent; raises ConversionError for anything else."""
+        value = self._value.get(name, [])
+        if not isinstance(value, list):
+            raise ConversionError(invalid(self.at(name), value, "must be a list"))
+        for index, entry in enumerate(value):
+            if not isinstance(entry, dict):
+                raise ConversionError(invalid(f"{self.at(name)}[{index}]", entry, "must be an object"))
+        self._within[name] = [Fields(entry, f"{self.at(name)}[{index}]") for index, entry in enumerate(value)]
+        return self._within[name]
+
+    def skip(self) -> None:
+        """Marks all fields as read, for an object that has a note as a whole."""
+        self._within.clear()
+        self._read.update(self._value)
+
+    def unread(self) -> Iterator[str]:
+        """The paths of the unread fields; for a nested object that was never opened, its own path."""
+        for name in self._value:
+            if name in self._within:
+                for each in self._within[name]:
+                    yield from each.unread()
+            elif name not in self._read:
+                yield self.at(name)
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What became of a field that is not carried over unchanged, and what to do about it.
+
+    `lost`: the result lacks the field's effect. False: the effect is kept in another way, or the field has none.
+    """
+
+    field: str
+    text: str
+    lost: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.text}"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The source that one trigger needs, with the entry for its metric.
+
+    path: field of the trigger. host: server, for the source's name. section, entry, query: `query` is written under
+    `entry` in the setting `section`. metric, selector: name and labels in the HPA's External metric.
+    """
+
+    path: str
+    adapter: str
+    host: str = ""
+    settings: Mapping[str, Any] = {}
+    section: str = "metrics"
+    entry: str
+    query: Any
+    metric: str
+    selector: Mapping[str, str] = {}
+
+
+class Conversion(msgspec.Struct):
+    """Metrics, sources, notes and activation thresholds; filled as the triggers are read."""
+
+    metrics: list[dict[str, Any]] = []
+    sources: list[Source] = []
+    notes: list[Note] = []
+    activation: dict[str, str] = {}
+
+    def note_loss(self, field: str, text: str) -> None:
+        """Notes a field whose effect the result lacks."""
+        self.notes.append(Note(field, text))
+
+    def note_change(self, field: str, text: str) -> None:
+        """Notes a field that is carried over in another way, or that has no effect."""
+        self.notes.append(Note(field, text, lost=False))
+
+    def annotations(self, fallback: fallback_policy.Fallback | None) -> dict[str, str]:
+        """The annotations of the HPA that hpad reads: activation thresholds, and the fallback of external metrics."""
+        external = [entry["external"]["metric"]["name"] for entry in self.metrics if entry["type"] == EXTERNAL]
+        fallbacks = external if fallback is not None else []
+        texts = {
+            fallback_policy.ACTIVATION: ",".join(f"{name}={value}" for name, value in self.activation.items()),
+            fallback_policy.FALLBACK: ",".join(f"{name}={fallback}" for name in fallbacks),
+        }
+        return {name: text for name, text in texts.items() if text}
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+    """One trigger, and the conversion that it adds to.
+
+    `path`: its field, such as `spec.triggers[0]`. `metric`: the name of its metric in the HPA.
+    """
+
+    path: str
+    metric: str
+    type: str
+    metadata: Fields
+    conversion: Conversion
+    metric_type: str = ""
+
+    def invalid(self, name: str, value: Any, detail: str) -> ConversionError:
+        """The error for an invalid entry of the metadata."""
+        return ConversionError(invalid(self.metadata.at(name), value, detail))
+
+    def note_loss(self, name: str, text: str) -> None:
+        """Notes an entry of the metadata whose effect the result lacks."""
+        self.conversion.note_loss(self.metadata.at(name), text)
+
+    def note_change(self, name: str, text: str) -> None:
+        """Notes an entry of the metadata that is carried over in another way, or that has no effect."""
+        self.conversion.note_change(self.metadata.at(name), text)
+
+    def needed(self, name: str) -> str:
+        """A required entry; raises ConversionError if it is missing."""
+        text = self.metadata.text(name)
+        if not text:
+            raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+        return text
+
+    def number(self, name: str, default: str = "") -> str:
+        """An entry that is a quantity, or the default if it is absent; raises ConversionError."""
+        text = self.metadata.text(name, default)
+        if not text:
+            return text
+        try:
+            parse_milli(text)
+        except QuantityError:
+            raise self.invalid(name, text, "must be a number") from None
+        return text
+
+    def milliseconds(self, name: str) -> str:
+        """A timeout in hpad's form, such as "3000ms"; "" if absent. Raises ConversionError."""
+        text = self.metadata.text(name)
+        if not text:
+            return ""
+        if text.isascii() and text.isdigit() and int(text):
+            return f"{int(text)}ms"
+        try:
+            return duration.write(duration.parse(text))
+        except ValueError:
+            raise self.invalid(name, text, "must be milliseconds, such as 3000") from None
+
+    def note_unneeded(self, reasons: Mapping[str, str]) -> None:
+        """Notes entries that have no effect, each with the reason."""
+        for name, reason in reasons.items():
+            if self.metadata.text(name):
+                self.note_change(name, f"is left out: {reason}")
+
+    def from_environment(self, *names: str) -> None:
+        """Notes as lost each entry `NAMEFromEnv`, which KEDA takes from a variable of the target's container."""
+        for name in names:
+            variable = self.metadata.text(f"{name}FromEnv")
+            if variable:
+                self.note_loss(
+                    f"{name}FromEnv",
+                    f'is not carried over: the variable "{variable}" is one of the target\'s container, which hpad '
+                    f"does not read: write the {name} into the source",
+                )
+
+    def user(self, field: str, name: str, host: str) -> dict[str, str]:
+        """The settings of a source's user. The password is never copied, but named as a variable."""
+        if not name:
+            return {}
+        variable = f"HPAD_{''.join(c if c.isascii() and c.isalnum() else '_' for c in host.upper())}_PASSWORD"
+        self.note_change(field, f"the password is not copied: give it to hpad as {variable}")
+        return {"username": name, "password_env": variable}
+
+    def external(self, source: Source, value: str, activation: str = "") -> None:
+        """Adds the trigger's External metric and its source; raises ConversionError for an invalid metricType."""
+        kind = self.metric_type or "AverageValue"
+        if kind not in ("AverageValue", "Value"):
+            raise ConversionError(invalid(f"{self.path}.metricType", kind, "must be AverageValue or Value"))
+        metric: dict[str, Any] = {"name": source.metric}
+        if source.selector:
+            metric["selector"] = {"matchLabels": dict(source.selector)}
+        target = {"type": kind, "averageValue" if kind == "AverageValue" else "value": value}
+        self.conversion.sources.append(source)
+        self.conversion.metrics.append({"type": EXTERNAL, "external": {"metric": metric, "target": target}})
+        if activation and parse_milli(activation):
+            self.conversion.activation[source.metric] = activation
+
+
+class Converted(msgspec.Struct, frozen=True):
+    """The result for one ScaledObject: the HPA as a document (None: no HPA), its sources, and notes."""
+
+    namespace: str
+    name: str
+    hpa: dict[str, Any] | None
+    sources: tuple[Source, ...] = ()
+    notes: tuple[Note, ...] = ()
+    scale_to_zero: bool = False
+
+
+def settings_document(converted: Iterable[Converted]) -> dict[str, Any]:
+    """The settings that the converted objects need; empty if they need none.
+
+    Metrics of the same server share one source, limited to the namespaces of their objects.
+    """
+    sources: dict[str, dict[str, Any]] = {}
+    scale_to_zero = False
+    for each in converted:
+        scale_to_zero |= each.scale_to_zero
+        for source in each.sources:
+            _add(_settings_of(sources, source), source, each.namespace)
+    gates: dict[str, Any] = {"feature_gates": {"HPAScaleToZero": True}} if scale_to_zero else {}
+    return {**gates, "sources": sources} if sources else gates
+
+
+def _add(settings: dict[str, Any], source: Source, namespace: str) -> None:
+    if source.selector:
+        match = {"types": [EXTERNAL], "metrics": [source.metric], "labels": dict(source.selector)}
+        settings.setdefault("match", []).append(match)
+    else:
+        names = settings.setdefault("match", {"types": [EXTERNAL], "metrics": []})["metrics"]
+        names.append(source.metric)
+    settings.setdefault(source.section, {})[source.entry] = source.query
+    if namespace not in settings["namespaces"]:
+        settings["namespaces"].append(namespace)
+
+
+def _settings_of(sources: dict[str, dict[str, Any]], source: Source) -> dict[str, Any]:
+    """The entry in `sources` with the same adapter and settings; adds one, named after adapter and host, if missing."""
+    settings = {"adapter": source.adapter, **source.settings}
+    label = source.host.partition(".")[0]
+    stem = "-".join(filter(None, (source.adapter, source.host if label.isdigit() else label)))
+    name, number = stem, 1
+    while name in sources:
+        known = sources[name]
+        if {key: value for key, value in known.items() if key not in _NOT_OWN} == settings:
+            return known
+        number += 1
+        name = f"{stem}-{number}"
+    sources[name] = {**settings, "namespaces": []}
+    return sources[name]
