@@ -1,0 +1,44 @@
+"""docs/architecture.md lists the files that one HPA passes through, from its watch event to its written status."""
+
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTED = re.compile(r"^\d+\. `([^`]+)`", re.M)
+
+
+class Trace:
+    """The files of hpad whose functions are called while this is active; the embedded cluster is not among them."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+
+    def __enter__(self) -> "Trace":
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            self.files.add(frame.f_code.co_filename)
+
+    @property
+    def of_hpad(self) -> set[str]:
+        inside = (Path(file) for file in self.files)
+        found = {str(path.relative_to(ROOT)) for path in inside if path.is_relative_to(ROOT)}
+        return {file for file in found if file.startswith(("hpad/", "adapters/")) and "/lab/" not in file}
+
+
+async def test_the_files_from_watch_event_to_status_are_listed(world: Any) -> None:
+    world.workload("Deployment", "web", 1)
+    world.load("web", 100)
+    await world.hpad()
+    with Trace() as trace:
+        world.hpa("web")
+        await world.until(lambda: world.status("web").get("desiredReplicas") == 2)
+    print(len(trace.of_hpad), *sorted(trace.of_hpad), sep="\n")

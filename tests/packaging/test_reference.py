@@ -1,0 +1,38 @@
+"""The pages of docs/reference are what the code says now, and name every reason that Kubernetes gave in the vectors."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tools import diagram, reference
+
+
+def test_the_reference_pages_are_current() -> None:
+    """`make docs` writes them."""
+    assert len(reference.pages()) == 6
+    assert reference.stale() == []
+
+
+def test_the_diagram_of_the_imports_is_current() -> None:
+    """`make docs` draws it."""
+    page = diagram.PAGE.read_text("utf-8")
+    assert "controller --> election" in page
+    assert diagram.written(page) == page
+
+
+def _steps(vectors: Callable[[str], Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    for scenario in vectors("reconcile"):
+        yield from (step["expect"] for step in scenario["steps"])
+
+
+def test_every_condition_reason_and_event_of_the_vectors_is_described(vectors: Any) -> None:
+    conditions, reasons, events = set(), set(), set()
+    for expected in _steps(vectors):
+        for condition in (expected["statusUpdate"] or {}).get("conditions", ()):
+            conditions.add(condition["type"])
+            reasons.add(condition["reason"])
+        events |= {re.sub(r"Get\w+Metric$", "Get…Metric", reason) for _, reason, _ in expected["events"]}
+    assert len(reasons) > 10
+    assert conditions <= set(reference.CONDITIONS)
+    assert reasons <= set(reference.REASONS) | set(reference.CONDITIONS)
+    assert events <= set(reference.EVENTS)
