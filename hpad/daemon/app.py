@@ -16,7 +16,7 @@ from hpad.controller.controller import Controller
 from hpad.daemon import assembly, lifecycle, process
 from hpad.election import leader as leader_module
 from hpad.election import shards
-from hpad.election.coordinator import Coordinator
+from hpad.election.owner import Coordinator
 from hpad.kube import access, cluster, watch
 from hpad.kube.auth import credentials
 from hpad.kube.auth.credentials import ClusterConfig
@@ -202,7 +202,7 @@ class App:
         if not self._controller_started.is_set():
             return [_WAITING, *self.troubles()]
         agreed = self.coordinator
-        return [agreed.trouble] if agreed is not None and agreed.trouble and not agreed.agreed else []
+        return [agreed.trouble] if agreed is not None and agreed.trouble and not agreed.holder_known else []
 
     def troubles(self) -> list[str]:
         """What is wrong with the cluster's watches, with the Lease, with histories and with the folder's

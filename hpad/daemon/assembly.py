@@ -18,7 +18,7 @@ from hpad.controller.handoff import Handoff
 from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Options, Reconciler
 from hpad.election import lease, owner
-from hpad.election.coordinator import Coordinator
+from hpad.election.owner import Coordinator
 from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig

@@ -1,15 +1,11 @@
-"""Leader election: of several hpads with the same Lease one works, the others stand by with warm caches.
+"""Leader election: of several hpad processes with the same Lease, one acts and the others stand by with warm caches.
 
-A leader's mandate ends `renew_deadline` after the moment before it sent its last successful renewal: earlier than
-anybody else may take the Lease, whatever happened to answers, connections or the loop meanwhile. `owns` compares
-clocks at each question, so that a process that was stopped and resumed writes nothing on an old mandate.
+A leader's leadership lease ends `renew_deadline` after the moment before it sent its last successful renewal. That is
+earlier than another process may take the Lease, whatever delays answers, connections or the event loop. `owns` compares
+clocks at each call, so a process that was suspended and resumed writes nothing on an old leadership lease.
 
-Unlike the original, which exits, an hpad that loses its mandate becomes a candidate again: its caches are warm, and
-nothing it holds depends on having led without a break.
-
-A right to act that ends by itself.
-
-What a candidate or a member makes known: to those in this process who act on it, and to whoever reads the log.
+client-go's leaderelection exits when the lease is lost. Here the process becomes a candidate again: its caches are
+warm, and none of its state depends on uninterrupted leadership.
 """
 
 import asyncio
@@ -29,11 +25,10 @@ from hpad.telemetry import Telemetry
 
 
 class LeadershipLease:
-    """From a moment on (the one before a renewal was sent), and for so long; by both clocks. The wall clock only ever
-    shortens it: it goes on while a suspended machine's monotonic clock stands still.
+    """The right to act, from the moment before a renewal was sent, for a limited time.
 
-    `expired` is called, on the loop, when time has run out: by a timer, since no request may stand in its way. `valid`
-    compares clocks at each question, so that a process that was stopped and resumed has none even before that.
+    Both clocks limit it. The wall clock only ever shortens it: it goes on while the monotonic clock of a suspended
+    machine stands still. A timer calls `expired` on the event loop at the end.
     """
 
     def __init__(self, clock: Clock, expired: Callable[[], None]) -> None:
@@ -44,33 +39,33 @@ class LeadershipLease:
 
     @property
     def valid(self) -> bool:
-        """Whether we may act at this very moment."""
+        """Whether this process may act at this moment, by both clocks."""
         until = self._until
         return until is not None and self._clock.monotonic() < until.monotonic and self._clock.now() < until.wall
 
     @property
     def given(self) -> bool:
-        """Whether it has neither been ended nor been noticed to have run out."""
+        """Whether it was granted and has neither been ended nor been found expired."""
         return self._until is not None
 
     def extend(self, begin: Moment, length: timedelta) -> bool:
-        """Let it last for `length` from `begin` on; False, and nothing is changed, where that is over already.
+        """Grants it for `length` from `begin` on. Returns False, without a change, if that has passed already.
 
-        One that ran out while the loop was stalled, so that the timer has not had its turn yet, ends first.
+        If it expired while the event loop was stalled, before the timer could run, `expired` is called first.
         """
         now = self._clock.monotonic()
-        left = begin.monotonic + length.total_seconds() - now
-        if left <= 0:
+        remaining = begin.monotonic + length.total_seconds() - now
+        if remaining <= 0:
             return False
         if self._until is not None and self._until.monotonic <= now:
             self._run_out()
-        self._until = Moment(begin.wall + length, now + left)
+        self._until = Moment(begin.wall + length, now + remaining)
         self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(left, self._run_out)
+        self._timer = asyncio.get_running_loop().call_later(remaining, self._run_out)
         return True
 
     def end(self) -> bool:
-        """No more of it; whether there was one."""
+        """Ends it; returns whether it was granted."""
         self._stop_timer()
         had, self._until = self._until is not None, None
         return had
@@ -86,56 +81,57 @@ class LeadershipLease:
 
 
 class ElectionStatus:
-    """Fed by whoever stands for election or has a share; `log` is their logger.
+    """What a candidate or a member reports: to subscribers in this process, and to the log.
 
-    `trouble` is what is wrong now, None where nothing is; `agreed`: it has been known at some time who acts.
+    `trouble` is the present problem, None without one. `holder_known`: since the start, it was known at some time which
+    process acts.
     """
 
     def __init__(self, log: Any) -> None:
         self.trouble: str | None = None
-        self.agreed = False
+        self.holder_known = False
         self._log = log
         self._readers: list[Callable[[], None]] = []
-        self._said: str | None = None
+        self._reported: str | None = None
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Have it called whenever there is a `change`."""
+        """Calls `callback` at each `notify`."""
         self._readers.append(callback)
 
-    def change(self) -> None:
-        """What is ours has changed."""
+    def notify(self) -> None:
+        """Tells the subscribers that this process owns other HPAs than before."""
         for callback in self._readers:
             callback()
 
-    def say(self, text: str, *, trouble: bool = False) -> None:
-        """Say how things stand: once, until it is something else."""
+    def report(self, text: str, *, trouble: bool = False) -> None:
+        """Logs the present state, unless it is the one logged last."""
         self.trouble = text if trouble else None
-        if text != self._said:
-            self._said = text
+        if text != self._reported:
+            self._reported = text
             (self._log.warning if trouble else self._log.info)(text)
 
-    def ended(self, text: str, why: str, *, as_wanted: bool) -> None:
-        """Nothing is ours any more: a warning, unless that is as it should be; how things stand is news again."""
-        self._said = None
+    def lost(self, text: str, why: str, *, as_wanted: bool) -> None:
+        """Logs the loss, as a warning unless it was intended, and tells the subscribers."""
+        self._reported = None
         (self._log.info if as_wanted else self._log.warning)(text, why=why)
-        self.change()
+        self.notify()
 
     async def release(self, give_up: Callable[[], Awaitable[object]]) -> None:
-        """Give a Lease up, as far as the API server lets us."""
+        """Releases a Lease; logs an error of the API server."""
         try:
             await give_up()
         except errors.ApiError as error:
-            self._log.warning("our Lease was not released; it expires by itself", error=error.message)
+            self._log.warning("the own Lease was not released; it will expire", error=error.message)
 
 
-LATE = "the Lease was not renewed in time"
+EXPIRED = "the Lease was not renewed in time"
 
 
 class Leader:
-    """Stands for election for as long as `run` runs; an `ownership.Owner` of all HPAs or of none.
+    """A candidate while `run` runs; an `owner.Owner` of all HPAs while it leads, and of none otherwise.
 
-    `changed` is called, on the loop, whenever the answer of `owns` has changed for a reason other than passing time.
-    `status` is what there is to know of that.
+    Callbacks of `subscribe` are called on the event loop whenever the answer of `owns` has changed, except for a
+    leadership lease that passes its end unnoticed while the process is suspended.
     """
 
     def __init__(
@@ -152,7 +148,7 @@ class Leader:
         self._telemetry = telemetry
         self._clock = clock
         self._dice = dice
-        self._leadership = LeadershipLease(clock, lambda: self._end(LATE))
+        self._leadership = LeadershipLease(clock, lambda: self._end(EXPIRED))
         self._leads = False
         self._log = structlog.get_logger("hpad.election", lease=str(elector.key), identity=elector.identity)
         self.status = ElectionStatus(self._log)
@@ -160,7 +156,7 @@ class Leader:
 
     @property
     def leading(self) -> bool:
-        """Whether we lead at this very moment."""
+        """Whether this process leads at this moment."""
         return self._leadership.valid
 
     def owns(self, key: Key) -> bool:
@@ -170,9 +166,9 @@ class Leader:
         self.status.subscribe(callback)
 
     async def run(self) -> None:
-        """Acquire and renew for ever. Cancelled, it gives the Lease up, so that another takes over at once.
+        """Acquires and renews the Lease until cancelled; then releases it, so that another process takes over at once.
 
-        Work must have ended by then.
+        All work on HPAs must have ended before the cancellation.
         """
         self._log.info("standing for election")
         try:
@@ -184,46 +180,46 @@ class Leader:
             await self._resign()
 
     def _pause(self, began: float) -> float:
-        """A leader renews at a fixed rate; candidates scatter, so that they do not meet again and again."""
+        """Returns the seconds to the next attempt: fixed for a leader, random for candidates against collisions."""
         retry = self._election.retry_period.total_seconds()
         if not self._leadership.given:
             return retry * (1 + JITTER * self._dice())
         return max(0.0, began + retry - self._clock.monotonic())
 
     async def _attempt(self) -> None:
-        slow = self._elector.slow
+        slow_renewals = self._elector.slow_renewals
         try:
             moment = await self._elector.attempt()
         except errors.ApiError as error:
-            self.status.say(f"cannot reach an agreement: {error.message}", trouble=True)
+            self.status.report(f"cannot reach an agreement: {error.message}", trouble=True)
             return
         finally:
-            self._telemetry.election.renewed_slowly(self._election.name, self._elector.slow - slow)
-        self.status.agreed = True
+            self._telemetry.election.renewed_slowly(self._election.name, self._elector.slow_renewals - slow_renewals)
+        self.status.holder_known = True
         if moment is None:
             self._end(f"{self._elector.holder} leads")
-            self.status.say(f"{self._elector.holder} leads")
+            self.status.report(f"{self._elector.holder} leads")
         else:
             self._lead_from(moment)
 
     def _lead_from(self, moment: Moment) -> None:
-        """A mandate from the moment before the renewal was sent; an answer that took longer than that is worth none."""
+        """Leads from `moment`, before the renewal was sent; an answer after the renew deadline grants nothing."""
         if not self._leadership.extend(moment, self._election.renew_deadline):
             return
-        self.status.say("we lead")
+        self.status.report("this process leads")
         if not self._leads:
             self._leads = True
             self._telemetry.election.leads(self._election.name, True)
             self._elector.announce("became leader")
-            self.status.change()
+            self.status.notify()
 
     def _end(self, why: str, *, as_wanted: bool = False) -> None:
-        """Stop leading, now; nothing happens if we do not lead."""
+        """Stops leading; does nothing for a process that does not lead."""
         if not self._leadership.end():
             return
         self._leads = False
         self._telemetry.election.leads(self._election.name, False)
-        self.status.ended("stopped leading", why, as_wanted=as_wanted)
+        self.status.lost("stopped leading", why, as_wanted=as_wanted)
         self._elector.announce("stopped leading")
 
     async def _resign(self) -> None:

@@ -1,12 +1,12 @@
-"""The Lease of a leader election, kept as Kubernetes' own components keep it, so that both respect each other.
+"""The Lease of a leader election, with the semantics of Kubernetes' own components, so that both exclude each other.
 
-The rules of client-go's tools/leaderelection: whoever is named as holder in the Lease leads; it is respected until
-`leaseDurationSeconds` have passed since *we* last saw the Lease change, by our monotonic clock. The times written in it
-are for people: clocks of two machines need not agree. A write carries the resourceVersion it builds on, so that of two
-candidates one is refused.
+The rules are those of client-go, tools/leaderelection. The holder named in the Lease leads. Others respect it until
+`leaseDurationSeconds` have passed since they last saw the Lease change, by their own monotonic clock. The times written
+in the Lease are for people, since clocks of two machines need not agree. A write carries the resourceVersion that it
+builds on, so the API server refuses one of two concurrent candidates.
 
-A Lease is no fencing. It names one leader at a time as long as monotonic clocks run at the same rate and leaders stop
-in time; a request that a leader sent while it led can still reach the API server after another has taken over.
+A Lease is not a fence. It names one leader at a time as long as monotonic clocks run at the same rate and leaders stop
+in time. A request that a leader sent while it led can still arrive after another has taken over.
 """
 
 import asyncio
@@ -33,42 +33,42 @@ API_VERSION = "coordination.k8s.io/v1"
 Object = dict[str, Any]
 
 
-class Terms(msgspec.Struct, frozen=True, rename="camel"):
-    """coordination.k8s.io/v1 LeaseSpec, as far as it decides anything."""
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a coordination.k8s.io/v1 LeaseSpec that decide who leads."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     lease_transitions: int | None = None
 
 
-class Seen(NamedTuple):
-    """A spec of the Lease, and since when (monotonic seconds) we know it to be so."""
+class Observation(NamedTuple):
+    """A spec of the Lease, and the monotonic time in seconds at which it was first seen."""
 
     spec: Object
-    terms: Terms
+    terms: LeaseSpec
     at: float
 
 
-def seen(before: Seen | None, spec: Object, now: float) -> Seen:
-    """The Lease was looked at: only a change of its spec counts as a sign of life. Raises errors.ApiError."""
+def observe(before: Observation | None, spec: Object, now: float) -> Observation:
+    """Returns the observation after a read: only a change of the spec counts as a renewal. Raises errors.ApiError."""
     if before is not None and before.spec == spec:
         return before
     try:
-        return Seen(spec, msgspec.convert(spec, Terms), now)
+        return Observation(spec, msgspec.convert(spec, LeaseSpec), now)
     except msgspec.ValidationError as error:
         raise errors.ApiError(0, "BadAnswer", f"the Lease makes no sense: {error}") from error
 
 
-def respected(held: Seen | None, identity: str, election: Election, now: float) -> bool:
-    """Whether the Lease is another's and still counts. Without a duration in it, ours is taken for the holder's."""
+def held_by_other(held: Observation | None, identity: str, election: Election, now: float) -> bool:
+    """Whether another identity holds the Lease and it has not expired. A Lease without a duration gets the own one."""
     if held is None or held.terms.holder_identity in (None, "", identity):
         return False
     seconds = held.terms.lease_duration_seconds
     return now < held.at + (election.lease_duration.total_seconds() if seconds is None else seconds)
 
 
-def claimed(spec: Object | None, identity: str, election: Election, now: datetime) -> Object:
-    """The spec that makes (or keeps) the Lease ours; fields that we do not know stay. None: there is no Lease yet."""
+def claim_spec(spec: Object | None, identity: str, election: Election, now: datetime) -> Object:
+    """Returns the spec that acquires or renews the Lease; unknown fields stay. `spec` None: there is no Lease yet."""
     claim = {
         "holderIdentity": identity,
         "leaseDurationSeconds": int(election.lease_duration.total_seconds()),
@@ -84,24 +84,24 @@ def claimed(spec: Object | None, identity: str, election: Election, now: datetim
     return {**spec, **claim, "leaseTransitions": transitions + 1}
 
 
-def released(spec: Object, now: datetime) -> Object:
-    """The spec that lets anybody take over at once (client-go: ReleaseOnCancel)."""
+def release_spec(spec: Object, now: datetime) -> Object:
+    """Returns the spec that lets any candidate take over at once (client-go: ReleaseOnCancel)."""
     moment = micro_time(now)
     return {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": moment, "renewTime": moment}
 
 
 def micro_time(moment: datetime) -> str:
-    """RFC 3339 with microseconds in UTC, as metav1.MicroTime is written; expects an aware datetime in UTC."""
+    """Formats a UTC datetime as RFC 3339 with microseconds, as metav1.MicroTime does."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def identity() -> str:
-    """A name for this process that no other has, as Kubernetes' components choose theirs."""
+    """Returns a unique name for this process, host name and UUID, as Kubernetes' components do."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class Requests:
-    """Requests about Leases, which neither we nor the server follow for longer than half the renew deadline."""
+    """Sends requests about Leases; client and server both give up after half the renew deadline."""
 
     def __init__(self, client: Client, election: Election) -> None:
         self._client = client
@@ -111,7 +111,7 @@ class Requests:
     async def send(
         self, method: str, path: str, body: Object | None = None, params: Mapping[str, str] | None = None
     ) -> bytes:
-        """The answer, however often the client retries; raises errors.ApiError."""
+        """Returns the body of the answer. Raises errors.ApiError, also for a timeout over all retries of the client."""
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with asyncio.timeout(self._patience):
@@ -123,7 +123,7 @@ class Requests:
             raise errors.ApiError(0, "Timeout", text) from error
 
     async def lease(self, method: str, path: str, body: Object | None = None) -> Object:
-        """The Lease that was read or written; raises errors.ApiError."""
+        """Returns the Lease that was read or written. Raises errors.ApiError."""
         answer = await self.send(method, path, body)
         try:
             return decoded(answer)
@@ -132,7 +132,7 @@ class Requests:
 
 
 def announce(recorder: EventRecorder | None, lease: Object | None, message: str) -> None:
-    """An event on a Lease, as client-go's electors make them; best effort."""
+    """Records an event on a Lease, as client-go's leaderelection does; best effort."""
     if recorder is None or lease is None:
         return
     meta = lease["metadata"]
@@ -148,11 +148,11 @@ def announce(recorder: EventRecorder | None, lease: Object | None, message: str)
 
 
 class Elector:
-    """One candidate's view of one Lease. Each attempt is one request for the leader, four at most.
+    """One candidate's view of one Lease. An attempt takes one request for the leader, four at most.
 
-    A renewal is written at once on top of what was written last; only where that fails the Lease is read first. A Lease
-    that vanishes while another holds it is respected as if it were still there. `slow` counts the renewals that
-    needed a reading. Several may share an identity (and then hold the Lease together).
+    A renewal is written on top of the last version written; the Lease is read only if that fails. A Lease that vanishes
+    while another holds it is respected as if it still existed. `slow_renewals` counts the renewals that needed a read.
+    Several processes may share an identity and then hold the Lease together.
     """
 
     def __init__(
@@ -160,40 +160,40 @@ class Elector:
     ) -> None:
         self.key = Key(election.namespace, election.name)
         self.identity = identity
-        self.slow = 0
-        self.proof: Moment | None = None
-        """A moment at which the Lease, as we know it now, had not been written yet; None where we know of none."""
+        self.slow_renewals = 0
+        self.written_after: Moment | None = None
+        """A moment before the present version of the Lease was written; None if no such moment is known."""
         self._requests = Requests(client, election)
         self._clock = client.clock
         self._election = election
         self._recorder = recorder
         self._object: Object | None = None
-        self._seen: Seen | None = None
+        self._seen: Observation | None = None
         self._looked: Moment | None = None
         self._log = structlog.get_logger("hpad.election", lease=str(self.key))
 
     @property
     def holder(self) -> str:
-        """Whom the Lease named when it was last seen; "" for nobody."""
+        """The holder named in the Lease when it was last read; "" without one."""
         return (self._seen.terms.holder_identity if self._seen is not None else None) or ""
 
-    def is_anothers(self) -> bool:
-        """Whether the Lease, as it was last seen, is somebody else's and still counts."""
-        return respected(self._seen, self.identity, self._election, self._clock.monotonic())
+    def held_by_other(self) -> bool:
+        """Whether another identity held the Lease when it was last read, and it has not expired since."""
+        return held_by_other(self._seen, self.identity, self._election, self._clock.monotonic())
 
     async def attempt(self) -> Moment | None:
-        """Acquire or renew the Lease, once: the moment before the request that made it ours was sent.
+        """Tries once to acquire or renew the Lease; returns the moment before the successful request was sent.
 
-        None: another's counts. Raises errors.ApiError where neither could be found out.
+        Returns None while another identity holds the Lease. Raises errors.ApiError if the outcome is unknown.
         """
         if self._object is not None and self.holder == self.identity:
             try:
                 return await self._claim()
             except errors.ApiError as error:
-                self.slow += 1
-                self._log.debug("renewal refused; looking", error=str(error))
+                self.slow_renewals += 1
+                self._log.debug("renewal refused; reading the Lease", error=str(error))
         await self._look()
-        if self.is_anothers():
+        if self.held_by_other():
             return None
         try:
             return await self._claim()
@@ -201,12 +201,12 @@ class Elector:
             if error.status != 409:
                 raise
             await self._look()  # another candidate was faster
-            if self.is_anothers():
+            if self.held_by_other():
                 return None
             raise
 
     async def release(self) -> None:
-        """Give the Lease up, if it is ours. Raises errors.ApiError."""
+        """Releases the Lease if this identity holds it. Raises errors.ApiError."""
         try:
             await self._give_up()
         except errors.ApiError as error:
@@ -216,11 +216,11 @@ class Elector:
             await self._give_up()
 
     def announce(self, text: str) -> None:
-        """An event on the Lease: "<identity> became leader"; best effort."""
+        """Records an event "<identity> <text>" on the Lease; best effort."""
         announce(self._recorder, self._object, f"{self.identity} {text}")
 
     async def look(self) -> bool:
-        """Read the Lease: whether it is ours. Raises errors.ApiError."""
+        """Reads the Lease; returns whether this identity holds it. Raises errors.ApiError."""
         await self._look()
         return self._object is not None and self.holder == self.identity
 
@@ -233,24 +233,24 @@ class Elector:
                 raise
             self._object = None
         else:
-            before, self._seen = self._seen, seen(self._seen, found["spec"], self._clock.monotonic())
+            before, self._seen = self._seen, observe(self._seen, found["spec"], self._clock.monotonic())
             if self._seen is not before:
-                self.proof = self._looked
+                self.written_after = self._looked
             self._object = found
         self._looked = began
 
     async def _claim(self) -> Moment:
         began = Moment.now(self._clock)
-        spec = claimed(self._object and self._object["spec"], self.identity, self._election, began.wall)
+        spec = claim_spec(self._object and self._object["spec"], self.identity, self._election, began.wall)
         await self._write(spec, began.monotonic)
         return began
 
     async def _give_up(self) -> None:
         if self._object is not None and self._object["spec"].get("holderIdentity") == self.identity:
-            await self._write(released(self._object["spec"], self._clock.now()), self._clock.monotonic())
+            await self._write(release_spec(self._object["spec"], self._clock.now()), self._clock.monotonic())
 
     async def _write(self, spec: Object, now: float) -> None:
-        """PUT the spec on top of the Lease as it was last seen, or POST it where there is none."""
+        """Sends the spec: PUT on top of the version last seen, or POST if there is no Lease."""
         if self._object is None:
             head = {"name": self.key.name, "namespace": self.key.namespace}
             method, path = "POST", LEASES.collection(self.key.namespace)
@@ -260,10 +260,10 @@ class Elector:
         began = Moment.now(self._clock)
         written = await self._requests.lease(method, path, lease)
         if written["spec"].get("holderIdentity", "") != spec["holderIdentity"]:
-            raise errors.ApiError(0, "BadAnswer", f"the server took our Lease but answered {written['spec']}")
-        self._seen = seen(None, written["spec"], now)
+            raise errors.ApiError(0, "BadAnswer", f"the server accepted the Lease but answered {written['spec']}")
+        self._seen = observe(None, written["spec"], now)
         self._object = written
-        self.proof = self._looked = began
+        self.written_after = self._looked = began
 
 
 class _Lease(msgspec.Struct):
@@ -272,7 +272,7 @@ class _Lease(msgspec.Struct):
 
 
 def decoded(answer: bytes) -> Object:
-    """The whole object, once it is known to have the parts used here. Raises what msgspec does."""
+    """Returns the whole object after checking the parts used here. Raises the exceptions of msgspec."""
     msgspec.json.decode(answer, type=_Lease)
     found: Object = msgspec.json.decode(answer)
     return {**found, "spec": found.get("spec", {})}

@@ -1,18 +1,17 @@
-"""The members that share HPAs: each has a Lease of its own, found by a label, renewed and judged as a leader's is.
+"""The members of a shard group: each has a Lease of its own, found by a label.
 
-Beside what any Lease says, a member's own holds its roster: the members that it took to be alive when it wrote it
-(annotation `hpad.io/member_set`). What rosters are for, and why two members never act on the same HPA, is said in
-`control.shards`.
+The Lease of a member also carries its member set in the annotation `hpad.io/roster`: the members that it saw alive when
+it wrote the Lease. `assignment` explains the use of member sets.
 
-Liveness is judged by our monotonic clock, from the moment on which we first saw a Lease as it is, as `kube.lease` does,
-but for longer by the time between two renewals: a member that was killed may have written something for an HPA until
-just before the next one, and its successor begins no sooner than a lease duration after that.
-A Lease that names no holder has been given up and counts for nothing at once.
+A member is alive while its Lease has not expired, by the reader's monotonic clock since it first saw the Lease as it is
+(see `lease`). The time of one and a half renewals is added: a member that was killed may have written for an HPA until
+just before its next renewal, and its successor starts no sooner than a lease duration after that. A Lease without a
+holder was released and counts as expired at once.
 
-Leases are deleted by members alone, long after they have expired. Should anybody else delete one whose member works,
-that member writes it anew; until then it counts as there, its roster unknown, for those who saw it alive when they
-looked last (for its duration from when they first miss it: that is later than its last renewal), and for those who
-find it in a roster.
+Only members delete Leases, long after they expired. If something else deletes the Lease of a running member, that
+member writes it again. Until then the other members count it as alive with an unknown member set: those that saw it
+alive in their last read (for its lease duration from the read that first missed it), and those that find it in a member
+set.
 """
 
 import hashlib
@@ -34,34 +33,34 @@ from hpad.settings.model import Election
 LABEL: Final = "hpad.io/member-of"
 MEMBER_SET: Final = "hpad.io/roster"
 _RENEWALS: Final = 1.5
-"""Retry periods from one renewal to the next at the most, in a member that works as it should."""
-_LITTER: Final = 20
-"""Lease durations after which the Lease of a member that has gone is deleted."""
+"""The longest time between two renewals of a working member, in retry periods."""
+_DELETE_AFTER: Final = 20
+"""Age at which an expired Lease is deleted, in lease durations."""
 
 
 class Member(NamedTuple):
-    """Another member, by the name of its Lease. `member_set`: None where what it has published is not known.
+    """Another member, by the name of its Lease. `member_set` is None if what it has published is not known.
 
-    `hearsay`: others list it in their member sets, and we have never seen a Lease of it.
-    `certain`: we have seen it renew its Lease since we arrived; else it may be long dead, and counts all the same.
+    `listed_only`: other members list it, but no Lease of it was ever seen. `renewed`: it was seen to renew its Lease
+    since `Members.start_over`; until then it counts as alive, although it may be long dead.
     """
 
     name: str
     identity: str
     member_set: frozenset[str] | None
-    hearsay: bool = False
-    certain: bool = False
+    listed_only: bool = False
+    renewed: bool = False
 
 
 class _Known(NamedTuple):
-    """The Lease of another member, and what is known of it. `missing`: it has vanished. `arrivals`: how often we had
-    arrived when it was renewed last; `certain` as Member's."""
+    """The Lease of another member. `missing`: it was deleted. `restarts`: how often this member had started over when
+    the Lease was last read; `renewed` as in Member."""
 
     object: Object
-    seen: lease.Seen
-    arrivals: int
+    seen: lease.Observation
+    restarts: int
     missing: bool = False
-    certain: bool = False
+    renewed: bool = False
 
 
 class _List(msgspec.Struct):
@@ -69,9 +68,9 @@ class _List(msgspec.Struct):
 
 
 class Members:
-    """One member's view of all of them. `name` is that of its own Lease, made of its `identity` (see lease.identity).
+    """One member's view of the group. `name` is the name of its own Lease, derived from its `identity`.
 
-    `strangers`: whether another member's Lease has ever been seen, be it one that was given up.
+    `others_found`: the Lease of another member was ever seen, also a released one.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Members:
     ) -> None:
         self.name = f"{election.name}-{hashlib.blake2b(identity.encode(), digest_size=5).hexdigest()}"
         self.identity = identity
-        self.strangers = False
+        self.others_found = False
         self._requests = lease.Requests(client, election)
         self._clock = client.clock
         self._election = election
@@ -88,17 +87,17 @@ class Members:
         self._own: Object | None = None
         self._known: dict[str, _Known] = {}
         self._alive: frozenset[str] = frozenset()
-        self._arrivals = 0
+        self._restarts = 0
         self._log = structlog.get_logger("hpad.shards", member=self.name)
 
-    def arrive(self) -> None:
-        """We have been away, or are new: from here on it must show again who is alive."""
-        self._arrivals += 1
+    def start_over(self) -> None:
+        """Requires each member to renew its Lease again before it counts as `renewed`: this one is new, or was away."""
+        self._restarts += 1
 
     async def publish(self, member_set: Iterable[str]) -> Moment:
-        """Renew our Lease, with this roster: the moment before the request that did it was sent.
+        """Renews the own Lease with this member set; returns the moment before the successful request was sent.
 
-        Raises errors.ApiError, where the Lease may yet become what was sent.
+        Raises errors.ApiError; the request may still take effect.
         """
         if self._own is not None:
             try:
@@ -106,17 +105,19 @@ class Members:
             except errors.ApiError as error:
                 if error.status not in (404, 409):
                     raise
-                self._log.debug("our Lease is not what it was; looking", error=str(error))
+                self._log.debug("the own Lease has changed; reading it", error=str(error))
         await self._reread()
         return await self._write(member_set)
 
     async def look(self) -> list[Member]:
-        """The other members that are alive, by name. Raises errors.ApiError, also where our own Lease is not there as
-        we have published it: then nobody needs to know of us."""
+        """Returns the other members that are alive, sorted by name.
+
+        Raises errors.ApiError, also if the own Lease is not there as published: other members may not know of it.
+        """
         found = await self._list()
         now = self._clock.monotonic()
         self._own_is_there(found.pop(self.name, None))
-        self.strangers = self.strangers or bool(found)
+        self.others_found = self.others_found or bool(found)
         for name, each in found.items():
             self._known[name] = self._found(each, self._known.get(name), now)
         for name in self._known.keys() - found.keys():
@@ -125,35 +126,35 @@ class Members:
         self._alive = frozenset(member.name for member in alive)
         mentioned = frozenset(name for member in alive for name in member.member_set or ())
         unseen = mentioned - self._known.keys() - {self.name}
-        return sorted([*alive, *(Member(name, "", None, hearsay=True) for name in unseen)])
+        return sorted([*alive, *(Member(name, "", None, listed_only=True) for name in unseen)])
 
     def expiry(self) -> float | None:
-        """Seconds until the first of those that count now counts no more, should it not be heard of."""
+        """Returns the seconds until the first of the members alive expires, if it does not renew."""
         now = self._clock.monotonic()
         ends = [self._end(held.seen) for name, held in self._known.items() if self._counts(name, now)]
         return min(ends) - now if ends else None
 
     async def release(self) -> None:
-        """Give our Lease up, so that others need not wait for it to expire. Raises errors.ApiError."""
+        """Releases the own Lease, so that others need not wait for it to expire. Raises errors.ApiError."""
         if self._own is None:
             return
         try:
-            await self._put({**self._own, "spec": lease.released(self._own["spec"], self._clock.now())})
+            await self._put({**self._own, "spec": lease.release_spec(self._own["spec"], self._clock.now())})
         except errors.ApiError as error:
             if not error.conflict:
                 raise
             await self._reread()
             if self._own is not None:
-                await self._put({**self._own, "spec": lease.released(self._own["spec"], self._clock.now())})
+                await self._put({**self._own, "spec": lease.release_spec(self._own["spec"], self._clock.now())})
 
-    async def tidy(self) -> None:
-        """Delete Leases of members that have gone long ago, unless they come back this moment; best effort."""
+    async def delete_expired(self) -> None:
+        """Deletes Leases that expired long ago, unless they change at this moment; best effort."""
         now = self._clock.monotonic()
-        age = _LITTER * self._election.lease_duration.total_seconds()
-        litter = [
+        age = _DELETE_AFTER * self._election.lease_duration.total_seconds()
+        expired = [
             held.object for held in self._known.values() if now - held.seen.at > age and now > self._end(held.seen)
         ]
-        for each in litter:
+        for each in expired:
             meta = each["metadata"]
             wanted = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
             options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted}
@@ -166,34 +167,34 @@ class Members:
                 del self._known[meta["name"]]
 
     def announce(self, text: str) -> None:
-        """An event on our Lease: "<identity> joined"; best effort."""
+        """Records an event "<identity> <text>" on the own Lease; best effort."""
         lease.announce(self._recorder, self._own, f"{self.identity} {text}")
 
     def _found(self, found: Object, before: _Known | None, now: float) -> _Known:
-        seen = lease.seen(before and before.seen, found["spec"], now)
-        if before is None or before.arrivals != self._arrivals:
-            return _Known(found, seen, self._arrivals)
-        return _Known(found, seen, self._arrivals, certain=before.certain or seen is not before.seen)
+        seen = lease.observe(before and before.seen, found["spec"], now)
+        if before is None or before.restarts != self._restarts:
+            return _Known(found, seen, self._restarts)
+        return _Known(found, seen, self._restarts, renewed=before.renewed or seen is not before.seen)
 
     def _miss(self, name: str, now: float) -> None:
-        """The Lease of that name is not there any more."""
+        """Handles a known Lease that is missing from the last list."""
         held = self._known[name]
         if name in self._alive and not held.missing:
-            self._known[name] = _Known(held.object, held.seen._replace(at=now), self._arrivals, missing=True)
+            self._known[name] = _Known(held.object, held.seen._replace(at=now), self._restarts, missing=True)
         elif not self._counts(name, now):
             del self._known[name]
 
     def _counts(self, name: str, now: float) -> bool:
-        return lease.respected(self._known[name].seen, self.identity, self._election, now - self._grace)
+        return lease.held_by_other(self._known[name].seen, self.identity, self._election, now - self._grace)
 
-    def _end(self, seen: lease.Seen) -> float:
+    def _end(self, seen: lease.Observation) -> float:
         seconds = seen.terms.lease_duration_seconds
         return seen.at + (self._election.lease_duration.total_seconds() if seconds is None else seconds) + self._grace
 
     def _member(self, name: str) -> Member:
         held = self._known[name]
         member_set = None if held.missing else _member_set(held.object["metadata"])
-        return Member(name, held.seen.terms.holder_identity or "", member_set, certain=held.certain)
+        return Member(name, held.seen.terms.holder_identity or "", member_set, renewed=held.renewed)
 
     def _own_is_there(self, found: Object | None) -> None:
         own = self._own
@@ -204,7 +205,7 @@ class Members:
             or found["spec"] != own["spec"]
             or _member_set(found["metadata"]) != _member_set(own["metadata"])
         ):
-            raise errors.ApiError(0, "Changed", f"our Lease {self.name} is not there as we have written it")
+            raise errors.ApiError(0, "Changed", f"the own Lease {self.name} is not there as it was written")
         self._own = found
 
     async def _list(self) -> dict[str, Object]:
@@ -218,7 +219,7 @@ class Members:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no list of Leases: {error}") from error
 
     async def _reread(self) -> None:
-        """Our Lease as it is now, None where there is none (yet)."""
+        """Reads the own Lease; None if there is none."""
         try:
             self._own = await self._requests.lease("GET", lease.LEASES.object(Key(self._election.namespace, self.name)))
         except errors.ApiError as error:
@@ -232,12 +233,12 @@ class Members:
         meta = before["metadata"]
         labels = {**(meta.get("labels") or {}), LABEL: self._election.name}
         annotations = {**(meta.get("annotations") or {}), MEMBER_SET: " ".join(sorted(member_set))}
-        spec = lease.claimed(before.get("spec"), self.identity, self._election, began.wall)
+        spec = lease.claim_spec(before.get("spec"), self.identity, self._election, began.wall)
         await self._put({"metadata": {**meta, "labels": labels, "annotations": annotations}, "spec": spec})
         return began
 
     async def _put(self, wanted: Object) -> None:
-        """PUT our Lease on top of what was there last, or POST it where there is none."""
+        """Sends the own Lease: PUT on top of the version last seen, or POST if there is none."""
         namespace = self._election.namespace
         method, path = "PUT", lease.LEASES.object(Key(namespace, self.name))
         if self._own is None:
@@ -245,10 +246,10 @@ class Members:
         body = {"kind": lease.LEASES.kind, "apiVersion": lease.API_VERSION, **wanted}
         written = await self._requests.lease(method, path, body)
         if written["spec"].get("holderIdentity", "") != wanted["spec"]["holderIdentity"]:
-            raise errors.ApiError(0, "BadAnswer", f"the server took our Lease but answered {written['spec']}")
+            raise errors.ApiError(0, "BadAnswer", f"the server accepted the Lease but answered {written['spec']}")
         self._own = written
 
 
 def _member_set(metadata: dict[str, Any]) -> frozenset[str] | None:
-    told = (metadata.get("annotations") or {}).get(MEMBER_SET)
-    return frozenset(told.split()) if isinstance(told, str) else None
+    text = (metadata.get("annotations") or {}).get(MEMBER_SET)
+    return frozenset(text.split()) if isinstance(text, str) else None

@@ -1,36 +1,45 @@
-"""What has to hold for a write: the HPA belongs to this process, and is still what was decided on."""
+"""Which HPAs belong to this process: the right to write, and the election that grants it."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
+import structlog
+
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.clock import Clock
+from hpad.election import leader, members, shards
+from hpad.election import lease as lease_module
 from hpad.engine import fallback_policy
-from hpad.kube import client
+from hpad.kube import client, events
+from hpad.settings.model import Election
+from hpad.telemetry import Telemetry
 
+_FLUSH_SECONDS = 2.0
 Current = Callable[[], HorizontalPodAutoscaler | None]
-"""The HPA as it is known at this moment, None: it is gone. Must cost nothing."""
+"""Returns the HPA as cached at this moment, None if it was deleted. Called before each write."""
 
 
 class NotOwned(Exception):
-    """Something was about to be written for an HPA that is not ours, or no longer; nothing was."""
+    """A write was refused: the HPA does not belong to this process."""
 
 
 class Edited(Exception):
-    """Something was about to be written for an HPA that is not what was decided on any more; nothing was."""
+    """A write was refused: the HPA is not the one that the decision was made for."""
 
 
 class Owner(Protocol):
-    """Asked before each reconcile and again right before each write, so the answer must cost nothing."""
+    """Tells which HPAs belong to this process. Called before each reconcile and each write, so it must be fast."""
 
     def owns(self, key: Key) -> bool:
-        """Whether this process, at this very moment, is the one that acts on the HPA."""
+        """Whether this process may act on the HPA at this moment."""
         ...
 
 
 class Everything:
-    """The owner where there is only one hpad."""
+    """The owner of all HPAs, for a single process without election."""
 
     def owns(self, key: Key) -> bool:
         return True
@@ -40,14 +49,14 @@ EVERYTHING = Everything()
 
 
 class Permit(NamedTuple):
-    """The right to write what was decided for `hpa`. Without `current` the HPA cannot change."""
+    """The right to write a decision for `hpa`. Without `current` the HPA cannot change."""
 
     owner: Owner
     hpa: HorizontalPodAutoscaler
     current: Current | None = None
 
     def require(self) -> None:
-        """Raise NotOwned unless the HPA is ours, and Edited if it is not the one that was decided on any more."""
+        """Raises NotOwned unless the HPA belongs to this process, and Edited if it has changed since the decision."""
         if not self.owner.owns(self.hpa.metadata.key):
             raise NotOwned(str(self.hpa.metadata.key))
         if self.current is not None and not decides_alike(self.hpa, self.current()):
@@ -55,23 +64,23 @@ class Permit(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether the HPA is still there, edited or not; one made anew under its name is another."""
+        """Whether the HPA still exists under its uid, edited or not."""
         found = self.hpa if self.current is None else self.current()
         return found is not None and found.metadata.uid == self.hpa.metadata.uid
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """What is written inside is sent only while `require` raises nothing, however long it waits for its turn."""
+        """Sends each request inside only if `require` raises nothing right before it is sent."""
         self.require()
         with client.only_if(self.require):
             yield
 
 
 def decides_alike(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler | None) -> bool:
-    """Whether a decision for the one holds for the other: all that it is made of, and nothing that changes by it.
+    """Whether a decision for the one holds for the other: uid, spec, labels and the annotations of hpad are equal.
 
-    Not the resourceVersion, which each status moves; and not the generation, which HPAs do not have in all versions of
-    Kubernetes.
+    The resourceVersion does not count, since each status write changes it. The generation does not count either, since
+    HPAs do not have it in all versions of Kubernetes.
     """
     return (
         other is not None
@@ -83,5 +92,123 @@ def decides_alike(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler |
 
 
 def _annotations(hpa: HorizontalPodAutoscaler) -> list[str | None]:
-    """Those that say what is to be done; others are written by all sorts of tools."""
+    """Returns the annotations that affect a decision; other tools write others."""
     return [(hpa.metadata.annotations or {}).get(name) for name in fallback_policy.ANNOTATIONS]
+
+
+class Handoff(Protocol):
+    """Called when the HPAs of this process change; `controller.handoff` implements it."""
+
+    def changed(self) -> None:
+        """This process owns other HPAs than before."""
+        ...
+
+    async def hand_off(self) -> None:
+        """Completes before another process may act on the HPAs that this one lost."""
+        ...
+
+
+class Coordinator:
+    """Takes part in the election: as a leader or standby, or as a member of a shard group.
+
+    `api` is a client of its own, so that no reconcile delays a renewal; `run` closes it. `owner` is the Leader or the
+    Shards. `identity` is the unique name of this process.
+    """
+
+    def __init__(
+        self, api: client.Client, election: Election, telemetry: Telemetry, clock: Clock, *, identity: str
+    ) -> None:
+        self._api = api
+        self._election = election
+        self._clock = clock
+        self._events = events.EventRecorder(api, component=election.name)
+        self._log = structlog.get_logger("hpad.election")
+        self.owner: leader.Leader | shards.Shards
+        if election.shards:
+            known = members.Members(api, election, identity=identity, recorder=self._events)
+            common = lease_module.Elector(api, election, identity=shards.IDENTITY)
+            self.owner = shards.Shards(known, common, election, telemetry, clock)
+        else:
+            self._elector = lease_module.Elector(api, election, identity=identity, recorder=self._events)
+            self.owner = leader.Leader(self._elector, election, telemetry, clock)
+
+    @property
+    def may_save(self) -> Callable[[Key], bool]:
+        """Tells whether this process may save the state of an HPA."""
+        return self.owner.may_save if isinstance(self.owner, shards.Shards) else self.owner.owns
+
+    def cooldown(self, patience: float) -> float:
+        """Returns the seconds from the start of an HPA's last turn at one member to its first turn at another.
+
+        A lease duration then lies between the writes of both. `patience` is the time in seconds that a turn may wait
+        for metrics. It is 0 for a leader: its Lease has expired or was released after all work.
+        """
+        if not isinstance(self.owner, shards.Shards):
+            return 0.0
+        return (self._election.lease_duration + self._election.retry_period).total_seconds() + patience
+
+    @property
+    def lease(self) -> float:
+        """The seconds between the writes of two members for one HPA; 0 with a leader."""
+        return self._election.lease_duration.total_seconds() if isinstance(self.owner, shards.Shards) else 0.0
+
+    def connect(self, handoff: Handoff) -> None:
+        """Calls `handoff` when HPAs are reassigned."""
+        self.owner.subscribe(handoff.changed)
+        if isinstance(self.owner, shards.Shards):
+            self.owner.before_handing_off(handoff.hand_off)
+
+    def describe(self, ours: int, total: int) -> str:
+        """Returns a sentence for people, such as "Scaling by 103 of 300 HPAs, as one of 3 members"."""
+        owner = self.owner
+        if not owner.leading:
+            return f"Standing by: {self._why()}"
+        if isinstance(owner, shards.Shards):
+            return f"Scaling by {ours} of {total} HPAs, as one of {owner.size} member{'' if owner.size == 1 else 's'}"
+        return f"Scaling by {total} HPA{'' if total == 1 else 's'}"
+
+    @property
+    def role(self) -> str:
+        """leader, standby or member."""
+        if isinstance(self.owner, shards.Shards):
+            return "member" if self.owner.leading else "no member now"
+        return "leader" if self.owner.leading else "standby"
+
+    @property
+    def trouble(self) -> str | None:
+        """The problem with the Lease, None without one. A Lease that another process holds is no problem."""
+        found = self.owner.status.trouble
+        return None if found is None else f"the Lease {self._lease}: {found}"
+
+    @property
+    def holder_known(self) -> bool:
+        """Whether it was known at some time which process acts, so that this one can take over."""
+        return self.owner.status.holder_known
+
+    def _why(self) -> str:
+        """Returns why this process does not act. With an unknown holder, no process may be acting at all."""
+        if isinstance(self.owner, shards.Shards):
+            return "not one of the members now"
+        return "another leads" if self._elector.held_by_other() else f"no holder of the Lease {self._lease} is known"
+
+    @property
+    def _lease(self) -> str:
+        return f"{self._election.namespace}/{self._election.name}"
+
+    async def run(self, controller_started: asyncio.Event) -> None:
+        """Takes part once the controller is running: a process that cannot work would only block the others."""
+        async with self._api, asyncio.TaskGroup() as group:
+            writing = group.create_task(self._events.run(), name="election events")
+            try:
+                await controller_started.wait()
+                await self.owner.run()
+            finally:
+                await self._flush()
+                writing.cancel()
+
+    async def _flush(self) -> None:
+        try:
+            async with asyncio.timeout(_FLUSH_SECONDS):
+                await self._events.flush()
+        except TimeoutError:
+            self._log.warning("some events were not written")

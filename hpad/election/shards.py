@@ -1,50 +1,25 @@
-"""Shards: several hpads share the HPAs, each acting on those that rendezvous hashing gives it among the members alive.
+"""A member of a shard group: several hpad processes divide the HPAs among themselves.
 
-Each member holds a Lease of its own, with its roster: the members it took to be alive when it wrote it, and itself.
-A round is to publish (write the Lease), then to look (list the Leases of all), then to judge (`control.assignment`).
+Each member holds a Lease of its own, which carries its member set (`members`). A round is: publish (write the own
+Lease), list (read the Leases of all), assign (`assignment`, which also shows that no HPA has two owners).
 
-Why two members never act on the same HPA at the same time. Let both A and B do so. Each has completed a round; let A's
-Lease have been written before B's, in the order of the API server. So B looked after A had written, and saw A's Lease
-as of that round or newer. It took it to be alive: it counts for `lease_duration` from when B first saw it as it was,
-which is later than when it was written, and A's mandate ends `renew_deadline` after the moment before that; the former
-is longer, and the clocks of both only need to run at the same rate. So A is one of those among whom B is the first for
-the HPA. And B found A's acknowledgement in the roster it saw:
-
-- either B is in that roster. But A is first only among a set that holds every roster it has published since its last
-  completed round: what it publishes is whom it saw when it looked last (without hearsay), and itself. So B is in that
-  set, too, and comes before A there: A does not act.
-- or A is not the first by that roster. But then it is not the first in that larger set either.
-
-So a member that dies is succeeded after its lease duration, one that comes gets what the others have acknowledged, and
-one that is cut off, stopped or suspended has nothing from the end of its mandate on, whatever the others know of it.
-Whoever gives HPAs away stops acting on them when it sees the newcomer, has their histories saved, and only then
-publishes the roster that lets the newcomer act (`before_handing_off`).
-
-All members together hold the Lease that a leader would hold, under one identity; a mandate also needs a proof that this
-Lease has been renewed. So hpads with leader election and members of shards respect each other, whoever comes first,
-as do members of another protocol (another identity: for another hash, say). One of the members renews it, and others
-step in where it does not.
-
-What Leases cannot do: a request that was sent within a mandate may arrive after it. So what comes from another rests
-before its first turn (`control.handoff`), for as long as it takes that two members' writes for one HPA lie a lease
-duration apart, also after a hand-over in good order. Members trust that a Lease is not
-deleted by hand; one that is, those who have seen it respect all the same, and a newcomer that finds no trace of others
-looks on for a lease duration, in which they write it anew.
-
-Who comes, or comes back, says nothing before it knows of each Lease whether it is renewed or has expired: others give
-HPAs away as soon as they see it, and nobody would act on them while it still respects somebody dead.
-
-Which HPAs are a member's own, by what it saw of the others at one moment.
-
-Which of several members a key belongs to, so that all who know the same members say the same (rendezvous hashing).
-
-Each member draws a number for the key, and the highest wins: where a member comes or goes, no key changes hands
-between two others. The numbers are part of what members agree on: other numbers are another protocol.
+- A member that crashes is replaced after its lease duration. A member that is cut off or suspended owns nothing from
+  the end of its leadership lease on.
+- A member that gives HPAs away stops acting on them, has their state saved, and only then publishes the member set that
+  lets the new owner act.
+- A new member reads before it publishes, until it knows of each Lease whether it is renewed or has expired. The others
+  give HPAs away as soon as they see a new member, and nobody would act on them while it still counts a dead one. If it
+  finds no other member, it reads for a lease duration, in which members rewrite Leases that were deleted by hand.
+- All members together hold the Lease that a leader would hold, under one identity. A leadership lease also requires a
+  recent renewal of it. So members exclude a process with leader election, and members with another protocol. The
+  first member renews it; the others step in if it does not.
+- A request that was sent in time may arrive late. Therefore HPAs that are taken over wait until the writes of two
+  members lie a lease duration apart (`controller.handoff`).
 """
 
-import hashlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from enum import Enum
 from typing import Final
 
 import structlog
@@ -52,85 +27,60 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.election import lease
+from hpad.election.assignment import Assignment
 from hpad.election.leader import ElectionStatus, LeadershipLease
 from hpad.election.members import Member, Members
 from hpad.kube import errors
 from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
 
-
-def first(key: Key, members: Iterable[str]) -> str:
-    """The member that the key belongs to; raises ValueError where there is none."""
-    return max(members, key=lambda member: (weight(key, member), member))
-
-
-def weight(key: Key, member: str) -> int:
-    """What a member draws for a key: 64 bits."""
-    return int.from_bytes(hashlib.blake2b(f"{member}\0{key}".encode(), digest_size=8).digest(), "big")
-
-
-MemberSet = frozenset[str]
-_MOST = 1 << 16
-
-
-class Assignment:
-    """What `me` may act on, having published `member_set` and then seen the `others` that are alive with their rosters.
-
-    An HPA is ours if we are first for it among all whom we see or have in our roster, and each other member has
-    acknowledged that: it has us in its roster, or its roster does not make it the first for the HPA anyway. With a
-    roster that cannot be read (None) nothing is ours. `control.shards` says why that is safe.
-    """
-
-    def __init__(self, me: str, others: Mapping[str, MemberSet | None], member_set: MemberSet) -> None:
-        self.members: MemberSet = frozenset({me, *others})
-        self._me = me
-        self._others = dict(others)
-        self._candidates = self.members | member_set
-        self._unaware = [(name, theirs) for name, theirs in others.items() if theirs is None or me not in theirs]
-        self._known: dict[Key, bool] = {}
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both give the same answers."""
-        return isinstance(other, Assignment) and self._grounds == other._grounds
-
-    def __hash__(self) -> int:
-        return hash((self._me, self._candidates))
-
-    @property
-    def settled(self) -> bool:
-        """Whether all the others know of us, so that nothing will become ours by just waiting."""
-        return not self._unaware
-
-    def owns(self, key: Key) -> bool:
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _MOST:  # of HPAs that came and went
-                self._known.clear()
-            known = self._known[key] = self._is_ours(key)
-        return known
-
-    @property
-    def _grounds(self) -> tuple[object, ...]:
-        return self._me, self._candidates, sorted(self._unaware, key=lambda each: each[0])
-
-    def _is_ours(self, key: Key) -> bool:
-        if first(key, self._candidates) != self._me:
-            return False
-        return all(theirs is not None and first(key, theirs | {name}) != name for name, theirs in self._unaware)
-
-
 IDENTITY: Final = "hpad-shards-1"
-"""Who holds the common Lease: members that agree on the protocol, and on the numbers of `model.rendezvous`."""
-LATE = "the Leases were not renewed in time"
-_HURRY = 20
-_IMPATIENCE = 4
+"""The holder of the common Lease: members with the same protocol and the same hash."""
+EXPIRED: Final = "the Leases were not renewed in time"
+_HANDOFF_DIVISOR = 20
+"""A changed member set is published after this part of the retry period: a new owner waits for it."""
+_WAITING_DIVISOR = 4
+"""While this member waits for others, rounds follow after this part of the retry period."""
+
+
+class State(Enum):
+    """What a member does. It owns HPAs in MEMBER and HANDING_OFF, for as long as its leadership lease is valid."""
+
+    OUTSIDE = "publishes nothing: not started, expired, left, or another identity holds the common Lease"
+    LOOKING = "reads Leases until it knows which members are alive"
+    JOINING = "publishes its Lease and waits for the first assignment"
+    MEMBER = "owns its assignment"
+    HANDING_OFF = "has lost HPAs whose state must be saved before the next publish"
+
+
+class Event(Enum):
+    """What changes the state of a member."""
+
+    ARRIVED = "the first list of Leases was read"
+    ALL_KNOWN = "it is known of each Lease whether its member is alive"
+    ASSIGNED = "a round was completed; the assignment is new after a gap, or unchanged"
+    REASSIGNED = "a round was completed with another assignment"
+    HANDED_OFF = "the state of the HPAs that were lost is saved"
+    LOST = "the leadership lease expired or was given up, or another identity holds the common Lease"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
+    (State.OUTSIDE, Event.ARRIVED): State.LOOKING,
+    (State.LOOKING, Event.ALL_KNOWN): State.JOINING,
+    (State.JOINING, Event.ASSIGNED): State.MEMBER,
+    (State.MEMBER, Event.ASSIGNED): State.MEMBER,
+    (State.MEMBER, Event.REASSIGNED): State.HANDING_OFF,
+    (State.HANDING_OFF, Event.HANDED_OFF): State.MEMBER,
+    (State.OUTSIDE, Event.HANDED_OFF): State.OUTSIDE,  # the leadership lease expired during the handoff
+    **{(state, Event.LOST): State.OUTSIDE for state in State},
+}
 
 
 class Shards:
-    """Takes part for as long as `run` runs; an `ownership.Owner` of this member's share.
+    """Takes part in the group while `run` runs; an `owner.Owner` of this member's HPAs.
 
-    `changed` callbacks are called, on the loop, whenever the answers of `owns` have changed for a reason other than
-    passing time. `status` is what there is to know of that.
+    Callbacks of `subscribe` are called on the event loop whenever the answers of `owns` have changed, except for a
+    leadership lease that passes its end unnoticed while the process is suspended.
     """
 
     def __init__(
@@ -150,35 +100,37 @@ class Shards:
         self._telemetry = telemetry
         self._clock = clock
         self._dice = dice
-        self._leadership = LeadershipLease(clock, lambda: self._end(LATE))
+        self._leadership = LeadershipLease(clock, lambda: self._end(EXPIRED))
+        self.state = State.OUTSIDE
         self._assignment: Assignment | None = None
-        self._leaving: Assignment | None = None
+        self._previous: Assignment | None = None
+        """In HANDING_OFF: the assignment before the current one."""
         self._others: list[Member] = []
         self._published: frozenset[str] = frozenset()
-        self._arrived: float | None = None
-        self._entered = False
-        self._alone = True
-        self._handing_over: list[Callable[[], Awaitable[None]]] = []
+        self._looking_since = 0.0
+        self._may_be_first = True
+        """Whether no trace of other members has been found yet, and the search for them has not lasted long enough."""
+        self._before_handing_off: list[Callable[[], Awaitable[None]]] = []
         self._log = structlog.get_logger("hpad.shards", member=members.name, identity=members.identity)
         self.status = ElectionStatus(self._log)
         telemetry.election.leads(election.name, False)
 
     @property
     def leading(self) -> bool:
-        """Whether this member has a share at this very moment."""
+        """Whether this member may act at this moment."""
         return self._leadership.valid
 
     @property
     def size(self) -> int:
-        """How many members share the HPAs, as far as we know; 0 while we have no share."""
+        """The number of members that divide the HPAs, as far as this one knows; 0 while it owns nothing."""
         return len(self._assignment.members) if self._assignment is not None and self.leading else 0
 
     def owns(self, key: Key) -> bool:
         return self._assignment is not None and self._leadership.valid and self._assignment.owns(key)
 
     def may_save(self, key: Key) -> bool:
-        """Whether what is remembered of the HPA is ours to save: also while it is being handed over."""
-        if self._leaving is not None and self._leadership.valid and self._leaving.owns(key):
+        """Whether this member may save the state of the HPA: also while it hands the HPA off."""
+        if self._previous is not None and self._leadership.valid and self._previous.owns(key):
             return True
         return self.owns(key)
 
@@ -186,16 +138,15 @@ class Shards:
         self.status.subscribe(callback)
 
     def before_handing_off(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Wait for this whenever HPAs are not ours any more (`changed` has been called), and others may have them only
-        afterwards."""
-        self._handing_over.append(callback)
+        """Awaits `callback` after this member lost HPAs and before another member may own them."""
+        self._before_handing_off.append(callback)
 
     async def run(self) -> None:
-        """Take part for ever. Cancelled, it gives its Lease up, so that others take over at once.
+        """Takes part until cancelled; then gives the Lease up, so that others take over at once.
 
-        Work must have ended by then.
+        All work on HPAs must have ended before the cancellation.
         """
-        self._log.info("joining those that share the HPAs")
+        self._log.info("joining the shard group")
         try:
             while True:
                 began = self._clock.monotonic()
@@ -204,133 +155,143 @@ class Shards:
         finally:
             await self._leave()
 
+    def _on(self, event: Event) -> None:
+        self.state = TRANSITIONS[self.state, event]
+
     def _pause(self) -> float:
-        """Seconds from one round to the next: little where others wait for us, or we for them."""
-        if self._arrived is not None and not self._entered:
-            return self._retry / _IMPATIENCE
-        if not self._leadership.given or self._assignment is None:
+        """Returns the seconds from the start of one round to the next."""
+        if self.state is State.LOOKING:
+            return self._retry / _WAITING_DIVISOR
+        if self._assignment is None:
             return self._retry * (0.75 + self._dice() / 2)
         if self._member_set() != self._published:
-            return self._retry / _HURRY
+            return self._retry / _HANDOFF_DIVISOR
+        usual = self._retry if self._assignment.acknowledged_by_all else self._retry / _WAITING_DIVISOR
         expiry = self._members.expiry()
-        usual = self._retry if self._assignment.settled else self._retry / _IMPATIENCE
-        return usual if expiry is None else min(usual, max(expiry, self._retry / _HURRY))
+        return usual if expiry is None else min(usual, max(expiry, self._retry / _HANDOFF_DIVISOR))
 
     async def _try(self) -> None:
-        slow = self._common.slow
+        before = self._common.slow_renewals
         try:
             await self._round()
         except errors.ApiError as error:
-            self.status.say(f"cannot reach an agreement: {error.message}", trouble=True)
+            self.status.report(f"cannot reach an agreement: {error.message}", trouble=True)
         finally:
-            self._telemetry.election.renewed_slowly(self._election.name, self._common.slow - slow)
+            self._telemetry.election.renewed_slowly(self._election.name, self._common.slow_renewals - before)
 
     async def _round(self) -> None:
-        """Raises errors.ApiError; then nothing is known anew, and the mandate runs on to its end."""
-        if not self._entered and not await self._enter():
+        """Raises errors.ApiError; the leadership lease then runs on to its end with the assignment as it is."""
+        if self.state in (State.OUTSIDE, State.LOOKING) and not await self._look_around():
             return
-        proof = await self._held_together()
-        if proof is None:
+        renewed = await self._renewed_common_lease()
+        if renewed is None:
             self._stand_by()
             return
-        if self._leaving is not None:
-            for callback in self._handing_over:
+        if self.state is State.HANDING_OFF:
+            for callback in self._before_handing_off:
                 await callback()
-            self._leaving = None
-        member_set = self._member_set()
-        began = await self._members.publish(member_set)
-        self._published = member_set
+            self._previous = None
+            self._on(Event.HANDED_OFF)
+        published = self._member_set()
+        began = await self._members.publish(published)
+        self._published = published
         others = await self._members.look()
-        await self._judge(others, member_set, min(began, proof, key=lambda moment: moment.monotonic))
+        await self._assign(others, published, min(began, renewed, key=lambda moment: moment.monotonic))
 
     def _member_set(self) -> frozenset[str]:
-        """Whom we have seen, and ourselves: hearsay that was passed on would never end."""
-        return frozenset({self._members.name, *(other.name for other in self._others if not other.hearsay)})
+        """Returns the members seen, and this one. A member known only from other sets is left out, since members would
+        go on listing it to each other for ever."""
+        return frozenset({self._members.name, *(other.name for other in self._others if not other.listed_only)})
 
-    async def _held_together(self) -> Moment | None:
-        """A moment since which the common Lease has been renewed; None where it is another's.
+    async def _renewed_common_lease(self) -> Moment | None:
+        """Returns a moment after which the common Lease was renewed, None while another identity holds it.
 
-        The first member renews it each round. Another one steps in when it has seen no renewal for two rounds, the
-        later the higher its rank, so that they do not all come at once.
+        The first member renews it in each round. Another member steps in after two rounds without a renewal, later the
+        higher its rank, so that not all of them write at once.
         """
         rank = sorted(self._member_set()).index(self._members.name)
         if rank and await self._common.look():
-            proof = self._common.proof
+            renewed = self._common.written_after
             patience = self._retry * (2 + rank / 4)
-            if proof is not None and self._clock.monotonic() - proof.monotonic <= patience:
-                return proof
+            if renewed is not None and self._clock.monotonic() - renewed.monotonic <= patience:
+                return renewed
         try:
             return await self._common.attempt()
         except errors.ApiError as error:
             if error.conflict and await self._common.look():
-                return self._common.proof  # another member was faster
+                return self._common.written_after  # another member was faster
             raise
 
     def _stand_by(self) -> None:
-        self.status.agreed = True
+        self.status.holder_known = True
         self._end(f"{self._common.holder} leads")
-        self.status.say(f"{self._common.holder} leads")
+        self.status.report(f"{self._common.holder} leads")
 
-    async def _enter(self) -> bool:
-        """Look before the first word, until it is clear who is alive: others give HPAs away as soon as they see us.
+    async def _look_around(self) -> bool:
+        """Reads the Leases once; returns whether this member may join.
 
-        That takes a lease duration at most. So long looks, too, who is new and finds no trace of others.
+        The members alive are known after a lease duration at most.
         """
-        if self._arrived is None:
-            self._members.arrive()
+        if self.state is State.OUTSIDE:
+            self._members.start_over()
         await self._common.look()
-        if self._common.is_anothers():
+        if self._common.held_by_other():
             self._stand_by()
             return False
         self._others = await self._members.look()
-        if self._arrived is None:
-            self._arrived = self._clock.monotonic()
-        waited = self._clock.monotonic() - self._arrived
-        if self._members.strangers or waited >= self._election.lease_duration.total_seconds():
-            self._alone = False
-        self._entered = not self._alone and all(other.certain for other in self._others)
-        if not self._entered:
-            self.status.say("looking who is alive")
-        return self._entered
+        if self.state is State.OUTSIDE:
+            self._looking_since = self._clock.monotonic()
+            self._on(Event.ARRIVED)
+        waited = self._clock.monotonic() - self._looking_since
+        if self._members.others_found or waited >= self._election.lease_duration.total_seconds():
+            self._may_be_first = False
+        if self._may_be_first or not all(other.renewed for other in self._others):
+            self.status.report("reading which members are alive")
+            return False
+        self._on(Event.ALL_KNOWN)
+        return True
 
-    async def _judge(self, others: Iterable[Member], member_set: frozenset[str], since: Moment) -> None:
+    async def _assign(self, others: Iterable[Member], published: frozenset[str], since: Moment) -> None:
         before = self._assignment if self._leadership.valid else None
         self._note(others)
         if not self._leadership.extend(since, self._election.renew_deadline):
             return
-        self.status.agreed = True
-        assignment = Assignment(
-            self._members.name, {other.name: other.member_set for other in self._others}, member_set
-        )
+        if self.state is State.OUTSIDE:  # the previous grant expired during this round: look around first
+            self._leadership.end()
+            return
+        self.status.holder_known = True
+        after = Assignment(self._members.name, {other.name: other.member_set for other in self._others}, published)
         joined = self._assignment is None
-        if before is None or assignment != before:
-            self._assignment, self._leaving = assignment, before
-            self._telemetry.election.members(len(assignment.members))
-            self.status.change()
+        changed = before is not None and after != before
+        self._on(Event.REASSIGNED if changed else Event.ASSIGNED)
+        if changed or before is None:
+            self._assignment, self._previous = after, before
+            self._telemetry.election.members(len(after.members))
+            self.status.notify()
         if joined:
             self._telemetry.election.leads(self._election.name, True)
             self._members.announce("joined")
-        self.status.say(f"sharing the HPAs as one of {self.size} members")
-        await self._members.tidy()
+        self.status.report(f"sharing the HPAs as one of {self.size} members")
+        await self._members.delete_expired()
 
     def _note(self, others: Iterable[Member]) -> None:
-        """Take in who is there, and say who has come and who has gone."""
+        """Takes over the members seen, and logs which have joined and which have left."""
         before, now = {other.name: other for other in self._others}, {other.name: other for other in others}
         for name in now.keys() - before.keys():
-            self._log.info("a member has come", other=name, other_identity=now[name].identity)
+            self._log.info("a member has joined", other=name, other_identity=now[name].identity)
         for name in before.keys() - now.keys():
-            self._log.warning("a member has gone", other=name, other_identity=before[name].identity)
+            self._log.warning("a member has left", other=name, other_identity=before[name].identity)
         self._others = list(now.values())
 
     def _end(self, why: str, *, as_wanted: bool = False) -> None:
-        """Own nothing, now; nothing happens if we own nothing."""
+        """Owns nothing from now on. Without a leadership lease there is nothing to report."""
+        self._on(Event.LOST)
         if not self._leadership.end():
             return
-        self._assignment = self._leaving = self._arrived = None
-        self._entered = False
+        self._assignment = self._previous = None
         self._telemetry.election.leads(self._election.name, False)
         self._telemetry.election.members(0)
-        self.status.ended("not sharing any more", why, as_wanted=as_wanted)
+        self.status.lost("stopped acting as a member", why, as_wanted=as_wanted)
         self._members.announce("left")
 
     async def _leave(self) -> None:

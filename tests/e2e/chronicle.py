@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hpad.api.metadata import Key
-from hpad.election import shards
+from hpad.election import assignment
 from hpad.election.members import LABEL, MEMBER_SET
 from hpad.lab.cluster import Cluster
 
@@ -118,7 +118,7 @@ def who_may(chronicle: Chronicle, action: Action) -> str | None:
     age = (action.at - tenure.at).total_seconds()
     if age > DEADLINE + IN_FLIGHT:
         return f"its Lease was renewed {age:.2f} s before"
-    if shards.first(action.key, tenure.member_set) != action.author:
+    if assignment.first(action.key, tenure.member_set) != action.author:
         return "its roster gives the HPA to somebody else"
     return None
 
@@ -128,7 +128,7 @@ def who_had_it(chronicle: Chronicle, before: Action, after: Action) -> str | Non
     have given its Lease up, or not have renewed it for a whole lease duration."""
     tenures = list(chronicle.between(before.author, before.at, after.at))
     for tenure in tenures:
-        if not tenure.held or shards.first(before.key, tenure.member_set) != before.author:
+        if not tenure.held or assignment.first(before.key, tenure.member_set) != before.author:
             return None
     moments = [*(tenure.at for tenure in tenures), after.at]
     longest = max((later - earlier).total_seconds() for earlier, later in itertools.pairwise(moments))

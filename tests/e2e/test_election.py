@@ -97,7 +97,7 @@ async def test_where_the_lease_cannot_be_had_nobody_is_said_to_lead(world: Any) 
     await world.until(daemon.troubles)
     (trouble,) = daemon.troubles()
     assert trouble == 'the Lease absent/hpad: cannot reach an agreement: namespaces "absent" not found'
-    assert daemon.status() == f"Standing by: nobody is known to hold the Lease absent/hpad; {trouble}"
+    assert daemon.status() == f"Standing by: no holder of the Lease absent/hpad is known; {trouble}"
     assert await readiness(daemon) == (503, f"{trouble}\n")
     world.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "absent"}})
     await world.until(lambda: leads(daemon))

@@ -84,7 +84,7 @@ async def test_respects_and_then_takes_over_a_lease_as_recorded(
 
 
 def test_a_claim_of_anothers_lease_counts_a_transition_and_keeps_what_it_does_not_know() -> None:
-    claim = lease.claimed({**spec(), "strategy": "OldestEmulationVersion"}, "me", ELECTION, NOW)
+    claim = lease.claim_spec({**spec(), "strategy": "OldestEmulationVersion"}, "me", ELECTION, NOW)
     assert claim == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
@@ -96,7 +96,7 @@ def test_a_claim_of_anothers_lease_counts_a_transition_and_keeps_what_it_does_no
 
 
 def test_a_renewal_keeps_when_and_how_often() -> None:
-    claim = lease.claimed(spec("me"), "me", ELECTION, NOW)
+    claim = lease.claim_spec(spec("me"), "me", ELECTION, NOW)
     assert claim == {**spec("me"), "renewTime": "2026-11-20T16:23:49.440524Z"}
 
 
@@ -113,32 +113,32 @@ def test_identities_differ() -> None:
 
 
 def test_another_is_respected_for_its_own_duration_since_it_was_last_seen_to_change() -> None:
-    held = lease.seen(None, spec(seconds=30), 100.0)
-    assert lease.seen(held, spec(seconds=30), 120.0) == held
-    assert lease.respected(held, "me", ELECTION, 129.9)
-    assert not lease.respected(held, "me", ELECTION, 130.0)
-    renewed = lease.seen(held, {**spec(seconds=30), "renewTime": "1999-01-01T00:00:00.000000Z"}, 129.0)
-    assert lease.respected(renewed, "me", ELECTION, 158.9)
+    held = lease.observe(None, spec(seconds=30), 100.0)
+    assert lease.observe(held, spec(seconds=30), 120.0) == held
+    assert lease.held_by_other(held, "me", ELECTION, 129.9)
+    assert not lease.held_by_other(held, "me", ELECTION, 130.0)
+    renewed = lease.observe(held, {**spec(seconds=30), "renewTime": "1999-01-01T00:00:00.000000Z"}, 129.0)
+    assert lease.held_by_other(renewed, "me", ELECTION, 158.9)
 
 
 def test_a_lease_without_duration_is_respected_for_ours() -> None:
-    held = lease.seen(None, spec(seconds=None), 0.0)
-    assert lease.respected(held, "me", ELECTION, 14.9)
-    assert not lease.respected(held, "me", ELECTION, 15.0)
+    held = lease.observe(None, spec(seconds=None), 0.0)
+    assert lease.held_by_other(held, "me", ELECTION, 14.9)
+    assert not lease.held_by_other(held, "me", ELECTION, 15.0)
 
 
 def test_nobody_and_ourselves_are_not_respected() -> None:
-    assert not lease.respected(None, "me", ELECTION, 0.0)
-    assert not lease.respected(lease.seen(None, spec("me"), 0.0), "me", ELECTION, 0.0)
-    given_up = lease.released(spec(), NOW)
-    assert not lease.respected(lease.seen(None, given_up, 0.0), "me", ELECTION, 0.0)
+    assert not lease.held_by_other(None, "me", ELECTION, 0.0)
+    assert not lease.held_by_other(lease.observe(None, spec("me"), 0.0), "me", ELECTION, 0.0)
+    given_up = lease.release_spec(spec(), NOW)
+    assert not lease.held_by_other(lease.observe(None, given_up, 0.0), "me", ELECTION, 0.0)
     assert (given_up["holderIdentity"], given_up["leaseDurationSeconds"]) == ("", 1)
     assert given_up["leaseTransitions"] == 3
 
 
 def test_a_lease_that_makes_no_sense_is_an_error() -> None:
     with pytest.raises(errors.ApiError, match="makes no sense"):
-        lease.seen(None, {**spec(), "leaseDurationSeconds": "a while"}, 0.0)
+        lease.observe(None, {**spec(), "leaseDurationSeconds": "a while"}, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_renewal_is_one_request() -> None:
             assert await stage.me.attempt()
         assert dict(stage.cluster.log.requests) == {("update", "leases", ""): 5}
         assert stage.held["leaseTransitions"] == 0
-        assert stage.me.slow == 0
+        assert stage.me.slow_renewals == 0
 
     staged(play)
 
@@ -218,7 +218,7 @@ def test_a_lease_changed_by_a_bystander_is_read_again_and_kept() -> None:
         acquired = stage.held["acquireTime"]
         stage.label()
         assert await stage.me.attempt()
-        assert stage.me.slow == 1
+        assert stage.me.slow_renewals == 1
         assert (stage.held["holderIdentity"], stage.held["acquireTime"]) == ("me", acquired)
         found = stage.cluster.get("leases", "hpad", "kube-system")
         assert found is not None

@@ -14,8 +14,8 @@ from support.virtual_time import now, until
 
 from hpad.api.metadata import Key
 from hpad.election import lease, shards
+from hpad.election.assignment import Assignment, weight
 from hpad.election.leader import Leader
-from hpad.election.shards import Assignment
 from hpad.settings.model import JITTER, Election
 from hpad.telemetry import Telemetry
 
@@ -55,7 +55,7 @@ def test_the_end_of_a_share_is_a_warning_where_nobody_wanted_it(cut: bool, level
 
     with structlog.testing.capture_logs() as logs:
         virtual_time.run(main())
-    assert [line["log_level"] for line in logs if line["event"] == "not sharing any more"] == [level]
+    assert [line["log_level"] for line in logs if line["event"] == "stopped acting as a member"] == [level]
 
 
 def test_three_members_share_evenly_and_for_good() -> None:
@@ -304,7 +304,7 @@ def key_of(*ranking: str) -> Key:
     """A key for which these members come in this order."""
     for number in range(10_000):
         key = Key("default", f"k{number}")
-        if tuple(sorted(ranking, key=lambda each: -shards.weight(key, each))) == ranking:
+        if tuple(sorted(ranking, key=lambda each: -weight(key, each))) == ranking:
             return key
     raise AssertionError
 
@@ -320,8 +320,8 @@ def test_what_a_share_says() -> None:
     assert not Assignment(A, {B: frozenset({B})}, both).owns(ours), "the other does not know of us"
     assert Assignment(A, {C: frozenset({B, C})}, alone).owns(ours), "it does not, but leaves the key to somebody else"
     assert not Assignment(A, {B: None}, both).owns(ours), "what the other thinks is not known"
-    assert Assignment(A, {B: both}, both).settled
-    assert not Assignment(A, {B: None}, both).settled
+    assert Assignment(A, {B: both}, both).acknowledged_by_all
+    assert not Assignment(A, {B: None}, both).acknowledged_by_all
 
 
 def trouble(dice: random.Random, server: Server, five: list[ShardMember]) -> None:
@@ -337,3 +337,60 @@ def trouble(dice: random.Random, server: Server, five: list[ShardMember]) -> Non
             server.commit(server.held[name])
         else:
             del server.held[name]
+
+
+@pytest.mark.parametrize("event", list(shards.Event))
+@pytest.mark.parametrize("state", list(shards.State))
+def test_each_event_has_one_next_state_or_is_impossible(state: shards.State, event: shards.Event) -> None:
+    """The whole table, written as one row per state: the next states by event, None for events that cannot come."""
+    outside, looking, joining, member, handing_off = shards.State
+    arrived, all_known, assigned, reassigned, handed_off, lost = shards.Event
+    impossible = dict.fromkeys(shards.Event)
+    rows: dict[shards.State, dict[shards.Event, shards.State]] = {
+        outside: {arrived: looking, handed_off: outside, lost: outside},
+        looking: {all_known: joining, lost: outside},
+        joining: {assigned: member, lost: outside},
+        member: {assigned: member, reassigned: handing_off, lost: outside},
+        handing_off: {handed_off: member, lost: outside},
+    }
+    assert shards.TRANSITIONS.get((state, event)) is {**impossible, **rows[state]}[event]
+
+
+def test_a_member_can_reach_each_state_and_leave_it() -> None:
+    """From OUTSIDE every state is reachable, and one event leads back to it from everywhere."""
+    reached = {shards.State.OUTSIDE}
+    for _ in shards.State:
+        reached |= {after for (before, _), after in shards.TRANSITIONS.items() if before in reached}
+    assert reached == set(shards.State)
+    assert {shards.TRANSITIONS[state, shards.Event.LOST] for state in shards.State} == {shards.State.OUTSIDE}
+
+
+def test_a_member_passes_through_all_states() -> None:
+    """Alone it looks for a lease duration; a second member takes HPAs over; cut off, it is outside, then back again."""
+
+    async def main() -> None:
+        server = Server()
+        first, second = ShardMember("a", server).start(), ShardMember("b", server)
+        saving: list[shards.State] = []
+
+        async def save() -> None:
+            saving.append(first.shards.state)
+
+        first.shards.before_handing_off(save)
+        await until(lambda: first.shards.state is shards.State.LOOKING)
+        assert not first.owned
+        await until(lambda: first.shards.state is shards.State.MEMBER)
+        assert covered(first)
+        second.start()
+        await until(lambda: second.owned)
+        assert set(saving) == {shards.State.HANDING_OFF}
+        first.network.cut = True
+        await until(lambda: first.shards.state is shards.State.OUTSIDE)
+        assert not first.owned
+        first.network.cut = False
+        await until(lambda: first.shards.state is shards.State.MEMBER)
+        await first.stop()
+        assert first.shards.state is shards.State.OUTSIDE
+        await second.stop()
+
+    virtual_time.run(main())

@@ -13,7 +13,7 @@ import pytest
 from support.scripted_server import SkippingClock
 
 from hpad.api.metadata import Key
-from hpad.election import shards
+from hpad.election import assignment
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
@@ -107,7 +107,7 @@ def whose(keys: set[Key]) -> Callable[[Key], bool]:
 
 def assigned(me: str, *others: str) -> Callable[[Key], bool]:
     """The owner of a member's share."""
-    return lambda key: shards.first(key, (me, *others)) == me
+    return lambda key: assignment.first(key, (me, *others)) == me
 
 
 async def test_replicas_that_share_the_hpas_have_objects_of_their_own(cluster: Cluster, backends: Shelves) -> None:

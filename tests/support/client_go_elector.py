@@ -52,7 +52,7 @@ class Original(Switched):
             self.leads = False
             if self._record.get("holderIdentity") == self.name:
                 with contextlib.suppress(errors.ApiError, TimeoutError):
-                    await self._write(lease.released(self._record, self.clock.now()))
+                    await self._write(lease.release_spec(self._record, self.clock.now()))
 
     async def _renewed(self) -> bool:
         retry, deadline = self._told.retry_period.total_seconds(), self._told.renew_deadline.total_seconds()

@@ -39,5 +39,5 @@ async def test_a_renewal_past_a_bystander_is_a_conflict_and_found_again(api: Any
     assert await elector.attempt()
     await api.ask("PATCH", LEASE, {"metadata": {"labels": {"seen": "yes"}}})
     assert await elector.attempt()
-    assert elector.slow == 1
+    assert elector.slow_renewals == 1
     assert (await api.ask("GET", LEASE))["metadata"]["labels"] == {"seen": "yes"}

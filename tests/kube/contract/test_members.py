@@ -19,19 +19,19 @@ def two(api: Any) -> tuple[members.Members, members.Members]:
 async def test_members_find_each_other_and_read_rosters(api: Any) -> None:
     first, second = two(api)
     assert await first.look() == []
-    assert not first.strangers
+    assert not first.others_found
     await first.publish([first.name])
     assert await first.look() == []
     await second.publish([second.name, first.name])
     assert first.name != second.name
     [seen] = await first.look()
     assert seen == members.Member(second.name, "second", frozenset({first.name, second.name}))
-    assert first.strangers
+    assert first.others_found
     await second.publish([second.name])
     [seen] = await first.look()
-    assert (seen.member_set, seen.certain) == (frozenset({second.name}), True)
-    first.arrive()
-    assert [each.certain for each in await first.look()] == [False]
+    assert (seen.member_set, seen.renewed) == (frozenset({second.name}), True)
+    first.start_over()
+    assert [each.renewed for each in await first.look()] == [False]
 
 
 async def test_the_lease_says_who_and_how_long(api: Any) -> None:
@@ -50,7 +50,7 @@ async def test_who_gives_its_lease_up_counts_no_more(api: Any) -> None:
     assert len(await first.look()) == 1
     await second.release()
     assert await first.look() == []
-    assert first.strangers
+    assert first.others_found
 
 
 async def test_a_bystanders_write_is_found_and_built_upon(api: Any) -> None:
@@ -81,7 +81,7 @@ async def test_a_member_known_from_rosters_alone_is_hearsay(api: Any) -> None:
     first, second = two(api)
     await second.publish([second.name, first.name, "hpad-unknown"])
     seen = await first.look()
-    assert [(each.name, each.hearsay, each.member_set is None) for each in seen if each.hearsay] == [
+    assert [(each.name, each.listed_only, each.member_set is None) for each in seen if each.listed_only] == [
         ("hpad-unknown", True, True)
     ]
 
@@ -99,6 +99,6 @@ async def test_old_leases_are_deleted_and_those_of_the_living_are_not(api: Any) 
     await tidier.look()
     await api.client.clock.sleep(1.1)
     await tidier.look()
-    await tidier.tidy()
+    await tidier.delete_expired()
     left = {each["metadata"]["name"] for each in (await api.ask("GET", LEASES))["items"]}
     assert left == {living.name}
