@@ -94,18 +94,18 @@ def says(status: int, body: object = None, **headers: str) -> Handler:
         (says(503, {"status": "error", "errorType": "timeout", "error": "query timed out"}), "gave up", "source"),
         (
             says(302, Location=f"https://login.example.com/?t={SECRET}"),
-            "redirects to https://login.example.com",
+            "answers a POST with the redirect 302",
             "source",
         ),
-        (says(307, Location=f"/elsewhere?t={SECRET}"), "redirects to another path", "source"),
+        (says(307, Location=f"http://localhost:1/?t={SECRET}"), "redirects to another host (localhost)", "source"),
         (says(200), "answers text/html, not JSON", "source"),
         (
             says(200, {"status": "success", "data": {"resultType": "vector", "result": [{"value": 1}]}}),
-            "cut off",
+            "something other than an answer of the Prometheus API",
             "source",
         ),
         (says(200, {"status": "error", "error": "odd"}), "odd", "source"),
-        (says(200, ["no", "object"]), "cut off", "source"),
+        (says(200, ["no", "object"]), "something other than an answer of", "source"),
     ],
 )
 async def test_answers_that_are_no_answers(server: Server, handler: Handler, said: str, blame: str) -> None:
@@ -131,7 +131,7 @@ async def test_truncated_json(server: Server) -> None:
         return web.Response(body=msgspec.json.encode(ONE)[:-5], content_type="application/json")
 
     server.handler = cut
-    assert "cut off" in (await refusal(server.url)).message
+    assert "something other than an answer of" in (await refusal(server.url)).message
 
 
 async def test_a_connection_that_breaks_off(server: Server) -> None:
@@ -152,7 +152,7 @@ async def test_an_answer_of_20_megabytes(server: Server) -> None:
         return web.Response(body=b" " * (20 << 20), content_type="application/json")
 
     server.handler = large
-    assert f"more than {16 << 20} bytes" in (await refusal(server.url)).message
+    assert f"more than max_bytes ({16 << 20})" in (await refusal(server.url)).message
 
 
 async def test_a_slow_query_spoils_its_own_metric_alone(server: Server) -> None:
@@ -164,7 +164,7 @@ async def test_a_slow_query_spoils_its_own_metric_alone(server: Server) -> None:
     server.handler = slow
     late, fine = await ask(server.url, "slow", "fine", query_timeout="10ms")
     assert isinstance(late, AdapterError)
-    assert "did not answer in time" in late.message
+    assert "did not answer within" in late.message
     assert isinstance(fine, ExternalSample)
 
 
@@ -179,21 +179,21 @@ async def test_queries_without_a_turn_are_given_up_with_those_that_have_it(serve
     server.handler = hang
     answers = await ask(server.url, *(f"m{number}" for number in range(20)), concurrency=2, query_timeout="100ms")
     assert [type(answer) for answer in answers[:2]] == [ExternalSample] * 2
-    assert all("did not answer in time" in answer.message for answer in answers[2:])
+    assert all("did not answer within" in answer.message for answer in answers[2:])
     assert len(server.requests) < 10
 
 
 async def test_nobody_listens() -> None:
     (port,) = ports.free(1)
-    assert "cannot be reached" in (await refusal(f"http://127.0.0.1:{port}")).message
+    assert "refused the connection" in (await refusal(f"http://127.0.0.1:{port}")).message
 
 
 async def test_no_such_host() -> None:
-    assert "(DNS)" in (await refusal("http://prometheus.invalid:9090")).message
+    assert "host name does not resolve" in (await refusal("http://prometheus.invalid:9090")).message
 
 
 async def test_no_tls_where_tls_is_expected(server: Server) -> None:
-    assert "no TLS connection" in (await refusal(server.url.replace("http:", "https:"))).message
+    assert "does not speak TLS as expected" in (await refusal(server.url.replace("http:", "https:"))).message
 
 
 async def test_what_is_sent(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,8 +261,8 @@ async def test_numbers_that_are_none(server: Server, text: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"url": f"http://me:{SECRET}@prometheus"}, "leave credentials out"),
-        ({"url": f"http://me:{SECRET}@prometheus:port"}, "no number for a port"),
+        ({"url": f"http://me:{SECRET}@prometheus"}, "contains credentials"),
+        ({"url": f"http://me:{SECRET}@prometheus:port"}, "its port is not a number"),
         ({"url": "prometheus:9090"}, "is not of the form"),
         ({"url": "http://p", "username": "me"}, "go together"),
         ({"url": "http://p", "username": "me", "password": SECRET, "bearer_token": SECRET}, "not both"),
@@ -335,5 +335,7 @@ async def test_certificates_and_users_of_a_real_server(tmp_path: Path) -> None:
         assert "not trusted" in text(await outcome(server_name="elsewhere"))
         assert "absent.pem cannot be used" in text(await outcome(ca=str(tmp_path / "absent.pem")))
         refused = text(await outcome(cert="", key=""))
-        assert "want a cert" in refused or "broke off" in refused  # the reset may outrun the server's reason
+        assert (
+            "require a client certificate" in refused or "closed the connection" in refused
+        )  # the reset may outrun the server's reason
         assert "401" in text(await outcome(password_file="", password="wrong"))

@@ -159,14 +159,19 @@ async def test_what_is_sent_is_what_the_source_sends(pretender: Server, tmp_path
     ("status", "body", "headers", "said"),
     [
         (401, b'{"status":"error"}', {}, "the credentials are missing or wrong"),
-        (302, b"", {"Location": f"http://elsewhere/{SECRET}"}, "redirects to http://elsewhere, which is not followed"),
+        (302, b"", {"Location": f"http://elsewhere/{SECRET}"}, "redirects, which histories do not follow"),
         (200, b"<html>", {"Content-Type": "text/html"}, "answers text/html, not JSON"),
-        (200, b"{", {}, "answers JSON that is cut off or not that of Prometheus"),
-        (200, b'{"status":"success","data":[]}', {}, "answers JSON that is not that of Prometheus"),
-        (200, b'{"status":"success","data":{"result":[{"metric":5}]}}', {}, "not that of Prometheus"),
+        (200, b"{", {}, "something other than an answer of the Prometheus API"),
+        (200, b'{"status":"success","data":[]}', {}, "something other than an answer of the Prometheus API"),
+        (
+            200,
+            b'{"status":"success","data":{"result":[{"metric":5}]}}',
+            {},
+            "something other than an answer of the Prometheus API",
+        ),
         (400, b'{"status":"error","errorType":"bad_data","error":"no such thing"}', {}, "answers 400: no such thing"),
-        (200, b'"' + b"x" * 3000 + b'"', {}, "more than 2000 bytes (max_bytes)"),
-        (200, b"no gzip", {"Content-Encoding": "gzip"}, "answers in an encoding that it does not keep to"),
+        (200, b'"' + b"x" * 3000 + b'"', {}, "more than max_bytes (2000)"),
+        (200, b"no gzip", {"Content-Encoding": "gzip"}, "answers with a broken content encoding"),
     ],
 )
 async def test_what_goes_wrong_is_said_as_by_the_source(
@@ -179,6 +184,13 @@ async def test_what_goes_wrong_is_said_as_by_the_source(
     assert said in caught.value.message
     assert SECRET not in caught.value.message
     assert len(pretender.requests) == 1
+
+
+async def test_the_proxy_is_that_of_the_source(pretender: Server) -> None:
+    pretender.body = GOOD
+    await history("http://metrics.invalid:9090", testing.external("number"), moments(), proxy=pretender.url)
+    ((_, _, _, headers),) = pretender.requests
+    assert headers["Host"] == "metrics.invalid:9090"
 
 
 async def test_nobody_listens() -> None:
@@ -209,7 +221,7 @@ async def test_certificates_are_those_of_the_source(tmp_path: Path) -> None:
         assert await asked(ca=str(tmp_path / "ca"), server_name="prom.example.com") == (4500,)
         assert await asked(insecure=True) == (4500,)
         for refused in ({"ca": str(tmp_path / "strange")}, {}, {"ca": str(tmp_path / "ca"), "server_name": "other"}):
-            assert "has no TLS connection for us" in str(await asked(**refused))
+            assert "refuses or fails TLS" in str(await asked(**refused))
 
 
 def test_the_library_is_loaded_only_to_ask() -> None:

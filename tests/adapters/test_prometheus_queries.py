@@ -299,7 +299,11 @@ async def test_get_and_parameters_of_the_url(prom: Asked) -> None:
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("sum by (", "answers 400"), ("queue_depth / on(namespace) queue_depth", "answers 422"), ('"text"', "no number")],
+    [
+        ("sum by (", "answers 400"),
+        ("queue_depth / on(namespace) queue_depth", "answers 422"),
+        ('"text"', "not a number"),
+    ],
 )
 async def test_a_query_that_is_wrong_is_the_operators_to_mend(prom: Asked, query: str, said: str) -> None:
     answer = await prom.answer(query, testing.external("depth"))

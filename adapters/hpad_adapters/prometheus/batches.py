@@ -1,10 +1,9 @@
-"""Questions that one query can answer, put together and taken apart again.
+"""Batches: entries that one PromQL query answers together, and the assignment of its series to them.
 
-Whether one query may answer several questions: told from the query's text, and never guessed.
-
-`sum(x{queue=~"a|b"}) by (queue)` is both `sum(x{queue="a"})` and `sum(x{queue="b"})`: that label keeps them apart. It
-does if each aggregation groups by it, and if nothing in the query makes one number of all series or changes labels.
-Whatever else there is, each question gets a query of its own. In PromQL, SUM is sum.
+`sum(x{queue=~"a|b"}) by (queue)` answers `sum(x{queue="a"})` and `sum(x{queue="b"})`, because the label `queue` keeps
+their series apart. That holds if each aggregation groups by the label, and if no function in the query merges all
+series or changes labels. For any other query each entry is a batch of its own. Keywords of PromQL are not
+case-sensitive.
 """
 
 import functools
@@ -13,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from hpad_adapters.prometheus import queries, wire
-from hpad_adapters.prometheus.queries import Ask
+from hpad_adapters.prometheus import queries, samples
+from hpad_adapters.prometheus.queries import Entry
 from hpad_adapters.prometheus.settings import Window
 from hpad_adapters.prometheus.template import Action, Template
 
@@ -33,7 +32,7 @@ _GROUPED_BY = "GroupBy"
 
 @functools.lru_cache(maxsize=1 << 10)
 def safe(template: Template, labels: frozenset[str]) -> bool:
-    """Whether series that differ in these labels stay apart all through the query, `<<.GroupBy>>` holding them all."""
+    """Whether series that differ in these labels stay apart in the whole query; `<<.GroupBy>>` holds all labels."""
     if "LabelMatchers" not in template.variables or "GroupBySlice" in template.variables:
         return False
     if labels & (template.keys("LabelValuesByName") | template.keys("Labels")):
@@ -49,7 +48,7 @@ def safe(template: Template, labels: frozenset[str]) -> bool:
 
 
 def _tokens(template: Template) -> Iterator[str]:
-    """Names and signs; a variable stands for itself as "<Name>", strings and comments are left out."""
+    """The names and operators of the query; a variable is its name, strings and comments are left out."""
     text = "".join(f"\0{part.variable}\0" if isinstance(part, Action) else part for part in template.parts)
     for token in re.findall(r"\0\w+\0|" + _TOKEN.pattern, text, re.DOTALL):
         if token.startswith("\0"):
@@ -59,7 +58,7 @@ def _tokens(template: Template) -> Iterator[str]:
 
 
 def _all_matched(tokens: list[str]) -> bool:
-    """Whether both sides of each operator between vectors have the matchers, and so the labels."""
+    """Whether both sides of each operator between vectors have the matchers, and therefore the labels."""
     depth, operators = 0, 0
     for index, token in enumerate(tokens):
         depth += (token in "{[") - (token in "}]")
@@ -69,7 +68,7 @@ def _all_matched(tokens: list[str]) -> bool:
 
 
 def _between_vectors(tokens: list[str], index: int) -> bool:
-    """Whether no number stands beside the operator; its second sign (`==`) and a sign of a number do not count."""
+    """Whether no number is beside the operator. The second sign of `==` and the sign of a number do not count."""
     before = tokens[index - 1] if index else "("
     after = tokens[index + 1] if index + 1 < len(tokens) else ")"
     if before in _OPERATORS or before in "(,":
@@ -105,78 +104,81 @@ MOST_AT_ONCE = {"POST": 2000, "GET": 50}
 """Questions in one query, by method; more would meet the limits of proxies."""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """One series of an answer, and its point: None where it has no number (NaN, infinite, a histogram)."""
-
-    labels: dict[str, str]
-    point: wire.Point | None
-
-
 class Batch(msgspec.Struct, frozen=True):
-    """Questions for one query; `apart`: the labels that tell their answers apart."""
+    """The entries of one PromQL query; `apart`: the labels that distinguish their series."""
 
-    asks: tuple[Ask, ...]
+    entries: tuple[Entry, ...]
     apart: tuple[str, ...]
 
     def expression(self, window: Window | None = None) -> str:
         """The PromQL, with the recipe's own window unless another is given; raises AdapterError."""
-        first = self.asks[0]
-        wanted = {label: tuple(sorted({ask.wanted[label] for ask in self.asks})) for label in first.wanted}
+        first = self.entries[0]
+        exact = {label: tuple(sorted({entry.exact[label] for entry in self.entries})) for label in first.exact}
         by = (*filter(None, (first.item, first.container)), *(label for label in self.apart if label != first.item))
-        text = queries.rendered(first, wanted, self._names(), by)
+        text = queries.rendered(first, exact, self._names(), by)
         window = window or first.recipe.window
-        return text if window is None else wire.asked(text, window)
+        return text if window is None else _ranged(text, window)
 
-    def answers(self, series: Iterable[wire.Series]) -> Iterator[tuple[Ask, Sequence[Row]]]:
-        """Each question with its rows."""
+    def answers(self, series: Iterable[samples.Series]) -> Iterator[tuple[Entry, Sequence[samples.Row]]]:
+        """Each entry with its rows."""
         rows = self._indexed(series)
-        for ask in self.asks:
-            key = tuple(ask.wanted[label] for label in self.apart)
-            if ask.names is None:
-                yield ask, rows.get(key, ())
+        for entry in self.entries:
+            key = tuple(entry.exact[label] for label in self.apart)
+            if entry.names is None:
+                yield entry, rows.get(key, ())
             else:
-                yield ask, [row for name in ask.names for row in rows.get((*key, name), ())]
+                yield entry, [row for name in entry.names for row in rows.get((*key, name), ())]
 
     def _names(self) -> frozenset[str] | None:
-        if self.asks[0].names is None:
+        if self.entries[0].names is None:
             return None
-        return frozenset[str]().union(*(ask.names or () for ask in self.asks))
+        return frozenset[str]().union(*(entry.names or () for entry in self.entries))
 
-    def _indexed(self, series: Iterable[wire.Series]) -> Mapping[tuple[str, ...], list[Row]]:
-        """The rows by the values of `apart`, and by pod where pods are meant: no HPA looks at another's rows."""
-        first = self.asks[0]
+    def _indexed(self, series: Iterable[samples.Series]) -> Mapping[tuple[str, ...], list[samples.Row]]:
+        """The rows by the values of `apart`, and by pod where entries have pods: each entry reads its own rows."""
+        first = self.entries[0]
         labels = self.apart if first.names is None else (*self.apart, first.item)
         window = first.recipe.window
-        index: dict[tuple[str, ...], list[Row]] = {}
+        index: dict[tuple[str, ...], list[samples.Row]] = {}
         for each in series:
             points = each.points
-            point = wire.reduced(points, window) if window is not None else points[-1] if points else None
+            point = samples.reduced(points, window) if window is not None else points[-1] if points else None
             key = tuple(each.metric.get(label, "") for label in labels)
-            index.setdefault(key, []).append(Row(each.metric, point))
+            index.setdefault(key, []).append(samples.Row(each.metric, point))
         return index
 
 
-def planned(asks: Iterable[Ask], most: int) -> list[Batch]:
-    """As few batches as possible, of `most` questions each, without any question changing another's answer."""
-    alike: dict[tuple[object, ...], list[Ask]] = {}
-    for ask in asks:
-        alike.setdefault(ask.shape, []).append(ask)
+def planned(entries: Iterable[Entry], most: int) -> list[Batch]:
+    """As few batches as possible, of at most `most` entries, in which no entry changes the answer of another."""
+    alike: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault(entry.shape, []).append(entry)
     return [batch for group in alike.values() for batch in _batches(group, most)]
 
 
-def _batches(asks: list[Ask], most: int) -> Iterator[Batch]:
-    apart = tuple(label for label in asks[0].wanted if len({ask.wanted[label] for ask in asks}) > 1)
-    kept_apart = {*apart, *((asks[0].item,) if asks[0].narrow and len({ask.names for ask in asks}) > 1 else ())}
-    if not safe(asks[0].recipe.template, frozenset(kept_apart)) and kept_apart:
-        yield from _equal_ones(asks)
+def _batches(entries: list[Entry], most: int) -> Iterator[Batch]:
+    apart = tuple(label for label in entries[0].exact if len({entry.exact[label] for entry in entries}) > 1)
+    kept_apart = {
+        *apart,
+        *((entries[0].item,) if entries[0].narrow and len({entry.names for entry in entries}) > 1 else ()),
+    }
+    if not safe(entries[0].recipe.template, frozenset(kept_apart)) and kept_apart:
+        yield from _equal_ones(entries)
         return
-    for start in range(0, len(asks), most):
-        yield Batch(tuple(asks[start : start + most]), apart)
+    for start in range(0, len(entries), most):
+        yield Batch(tuple(entries[start : start + most]), apart)
 
 
-def _equal_ones(asks: list[Ask]) -> Iterator[Batch]:
-    equal: dict[tuple[object, ...], list[Ask]] = {}
-    for ask in asks:
-        equal.setdefault((tuple(ask.wanted.values()), ask.names), []).append(ask)
+def _equal_ones(entries: list[Entry]) -> Iterator[Batch]:
+    equal: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        equal.setdefault((tuple(entry.exact.values()), entry.names), []).append(entry)
     for group in equal.values():
         yield Batch(tuple(group), ())
+
+
+def _ranged(expression: str, window: Window) -> str:
+    """The expression that fetches the samples of a window: a range selector, or a subquery if it has a step."""
+    if window.step:
+        return f"({expression})[{window.fetch}:{window.step}]"
+    return f"{expression.rstrip()}[{window.fetch}]"

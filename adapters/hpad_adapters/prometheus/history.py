@@ -1,72 +1,174 @@
-"""What a metric was in the past: range queries, for commands only.
+"""Past values of a metric by range queries, for commands only.
 
-The queries go through prometheus-api-client, which blocks: it is imported in the thread that asks, and nowhere else.
+The queries go through prometheus-api-client, which blocks, so each runs in a thread with the credentials, the TLS and
+the limits of the source. Import this module in a thread: it loads requests.
 """
 
 import asyncio
+import io
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
+import requests
+import urllib3
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from prometheus_api_client.prometheus_connect import PrometheusConnect
+from requests.adapters import HTTPAdapter
 
-from hpad.adapter import AdapterError, Answer
-from hpad_adapters.prometheus import samples, wire
+from hpad.adapter import AdapterError, Answer, reason
+from hpad.adapter_http import TooLargeError
+from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.batches import Batch
 from hpad_adapters.prometheus.connection import Access, Connection
 from hpad_adapters.prometheus.settings import Window
 
+_CONNECT_SECONDS = 5.0
 _Range = tuple[datetime, datetime, int]
-"""The first and the last moment, and the whole seconds from one to the next."""
+"""The first and the last time, and the seconds between two times."""
 
 
 async def answers(connection: Connection, batch: Batch, times: Sequence[datetime]) -> list[Answer]:
-    """What the question of the batch would have been answered at each time; raises AdapterError.
+    """The answers that the query of the batch would have had at each time; raises AdapterError.
 
     `times` ascend at equal distances of whole seconds.
     """
     whole = [moment.replace(microsecond=0) for moment in times]
     step = max(1, round((whole[-1] - whole[0]).total_seconds() / max(1, len(whole) - 1)))
     series = await _series(connection, batch, (whole[0], whole[-1], step))
-    (ask,) = batch.asks
-    window = ask.recipe.window
+    (entry,) = batch.entries
+    window = entry.recipe.window
     found: list[Answer] = []
     for moment in whole:
         ((_, rows),) = batch.answers(_at(series, moment, window))
         try:
-            found.append(samples.sample(ask, rows, moment))
+            found.append(samples.sample(entry, rows, moment))
         except AdapterError as error:
             found.append(error)
     return found
 
 
-async def _series(connection: Connection, batch: Batch, span: _Range) -> list[wire.Series]:
+async def _series(connection: Connection, batch: Batch, span: _Range) -> list[samples.Series]:
     access = await connection.access()
     begin, end, _ = span
-    window = batch.asks[0].recipe.window
+    window = batch.entries[0].recipe.window
     if window is None:
-        found = await asyncio.to_thread(_asked, connection, access, batch.expression(), span)
+        found = await asyncio.to_thread(_ranged, connection, access, batch.expression(), span)
     else:
-        # No range query takes a range of samples: all of them are fetched at once.
+        # A range query cannot return samples of a window: one instant query fetches all of them.
         fetch = f"{int((end - begin).total_seconds() + window.reach.total_seconds()) + 1}s"
         text = batch.expression(msgspec.structs.replace(window, fetch=fetch))
-        found = await asyncio.to_thread(_asked, connection, access, text, (end, end, 0))
-    with connection.decoding():
-        return msgspec.convert(found, list[wire.Series])
+        found = await asyncio.to_thread(_ranged, connection, access, text, (end, end, 0))
+    try:
+        return msgspec.convert(found, list[samples.Series])
+    except (msgspec.ValidationError, RecursionError):
+        raise _not_prometheus(connection) from None
 
 
-def _asked(connection: Connection, access: Access, expression: str, span: _Range) -> object:
-    from hpad_adapters.prometheus import library  # here, in a thread: it loads requests
-
-    return library.asked(connection, access, expression, span)
-
-
-def _at(series: Sequence[wire.Series], moment: datetime, window: Window | None) -> list[wire.Series]:
-    """The series as an instant query at that moment would have had them."""
+def _at(series: Sequence[samples.Series], moment: datetime, window: Window | None) -> list[samples.Series]:
+    """The series as an instant query at that time would have returned them."""
     now = moment.timestamp()
     since = now if window is None else now - window.reach.total_seconds()
     found = []
     for each in series:
         points = [point for point in each.values if since <= point[0] <= now]
         if points:
-            found.append(wire.Series(metric=each.metric, values=points))
+            found.append(samples.Series(metric=each.metric, values=points))
     return found
+
+
+def _ranged(connection: Connection, access: Access, expression: str, span: _Range) -> object:
+    """The result of a range query, or of an instant query if the span has one time. Blocks; raises AdapterError."""
+    begin, end, step = span
+    timeout: Any = (_CONNECT_SECONDS, access.seconds)  # seconds to connect, and without a byte
+    session = _Session(connection, access)
+    limit = {"timeout": access.timeout}
+    try:
+        with PrometheusConnect(
+            url=access.base, session=session, timeout=timeout, method=access.settings.method, retry=_once()
+        ) as client:
+            session.mount(f"{access.base}/api", _Transport(access))  # the library has mounted one without TLS options
+            if begin == end:
+                return client.custom_query(expression, params={"time": f"{end.timestamp():.3f}", **limit})
+            return client.custom_query_range(expression, begin, end, str(step), params=limit)
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:  # the latter from reading the body
+        raise AdapterError(f"{connection.name} {_failure(error)}") from None
+    except (PrometheusApiClientException, KeyError, TypeError, ValueError):
+        raise _not_prometheus(connection) from None
+
+
+class _Session(requests.Session):
+    """Sends the requests of the library as the source would, and checks their answers by the same rules."""
+
+    def __init__(self, connection: Connection, access: Access) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.headers.update({"Accept": "application/json", "Accept-Encoding": "identity", **access.headers})
+        if access.settings.insecure:
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        if access.settings.proxy:
+            self.proxies = {"http": access.settings.proxy, "https": access.settings.proxy}
+        self._connection = connection
+        self._settings = access.settings
+
+    def request(  # type: ignore[override]  # the library passes all arguments by name
+        self, method: str, url: str, params: Any = None, **options: Any
+    ) -> requests.Response:
+        """A form in the body of a POST, so that no query is too long for a URL; no redirect is followed."""
+        fixed = dict(self._settings.params)
+        parameters, form = (fixed, params) if method == "POST" else ({**fixed, **(params or {})}, None)
+        options |= {"allow_redirects": False, "stream": True}
+        response = super().request(method, url, params=parameters, data=form, **options)
+        body = response.raw.read(self._settings.max_bytes + 1, decode_content=True)
+        response.close()
+        if len(body) > self._settings.max_bytes:
+            raise TooLargeError(self._connection.name, self._settings.max_bytes)
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        if 300 <= response.status_code < 400:
+            raise AdapterError(f"{self._connection.name} redirects, which histories do not follow: correct the url")
+        self._connection.checked(response.status_code, kind, body)
+        response.raw = io.BytesIO(body)
+        return response
+
+
+class _Transport(HTTPAdapter):
+    """One attempt, with the TLS of the source; requests itself would also trust certifi's authorities."""
+
+    def __init__(self, access: Access) -> None:
+        self._tls = access.tls
+        self._server_name = access.settings.server_name or None
+        super().__init__(max_retries=_once())
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        """The pool with the source's TLS."""
+        super().init_poolmanager(*arguments, ssl_context=self._tls, server_hostname=self._server_name, **options)
+
+    def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
+        """The pool key without the certificate options of requests."""
+        host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        return host, {}
+
+    def cert_verify(self, *_: Any) -> None:
+        """Does nothing: the TLS context verifies certificates."""
+
+
+def _once() -> urllib3.Retry:
+    return urllib3.Retry(0, redirect=False)
+
+
+def _failure(error: requests.RequestException | urllib3.exceptions.HTTPError) -> str:
+    """What went wrong, without the URL, which the text of the library repeats."""
+    if isinstance(error, requests.exceptions.SSLError):
+        return "refuses or fails TLS: is its certificate trusted (ca), and does it require one (cert)?"
+    if isinstance(error, requests.exceptions.Timeout | urllib3.exceptions.TimeoutError):
+        return "did not answer in time"
+    if isinstance(error, urllib3.exceptions.DecodeError):
+        return "answers with a broken content encoding"
+    if isinstance(error, requests.exceptions.ConnectionError | urllib3.exceptions.ProtocolError):
+        return "cannot be reached, or broke off its answer"
+    return f"cannot be asked ({reason(error)})"
+
+
+def _not_prometheus(connection: Connection) -> AdapterError:
+    return AdapterError(f"{connection.name} answered something other than an answer of the Prometheus API")

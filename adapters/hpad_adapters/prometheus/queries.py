@@ -1,6 +1,6 @@
-"""Queries that the operator wrote, each for the metric of its name.
+"""Entries of PromQL batches, and the queries that the operator writes for metrics.
 
-How a metric is asked for, whether the operator wrote the query or a prometheus-adapter rule did.
+An entry is one metric of one HPA with its compiled query, from the operator or from a prometheus-adapter rule.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ from hpad.adapter import (
     parse_duration,
 )
 from hpad_adapters.prometheus import template
-from hpad_adapters.prometheus import template as promql
 from hpad_adapters.prometheus.settings import Empty, Metric, Reduce, Window
 from hpad_adapters.prometheus.template import Template, Value
 
@@ -31,7 +30,7 @@ _MOST_NAMES = 200
 
 
 class Recipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A compiled query and how its answer is read. `origin` is where it stands in the configuration."""
+    """A compiled query and how its answer is read. `origin` is its place in the configuration, for errors."""
 
     origin: str
     template: Template
@@ -41,23 +40,22 @@ class Recipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     span: timedelta
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one HPA, ready to be asked.
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one HPA, with all that its PromQL needs.
 
-    `wanted`: label -> the value it must have; `matchers`: what else the series must match; `listed`: the values that
-    go with those, for templates; `texts`: the other variables of the template; `whose`: the labels of the HPA among
-    them. `item` and `container` are the labels
-    of the answer that tell objects (or pods) and containers apart, empty where nothing does. `names`: the pods that
-    are meant, None where the query itself sees to that; `narrow`: whether these names go into the query.
+    `exact`: label -> the value that the series must have; `matchers`: other PromQL matchers; `listed`: the values of
+    these, for templates; `texts`: the other variables of the template; `hpa_labels`: the labels of the HPA among them.
+    `item` and `container`: the labels of the answer that name the object (or pod) and the container, "" without one.
+    `names`: the pods of the target, None where the query itself selects them; `narrow`: whether the query gets them.
     """
 
     query: Query
     recipe: Recipe
-    wanted: Mapping[str, str]
+    exact: Mapping[str, str]
     matchers: tuple[str, ...] = ()
     listed: tuple[tuple[str, tuple[str, ...]], ...] = ()
     texts: tuple[tuple[str, str], ...] = ()
-    whose: tuple[tuple[str, str], ...] = ()
+    hpa_labels: tuple[tuple[str, str], ...] = ()
     item: str = ""
     container: str = ""
     names: frozenset[str] | None = None
@@ -65,60 +63,62 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What questions must have in common to be asked in one query."""
+        """The properties that all entries of a batch share."""
         kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.narrow
-        return self.recipe, *kind, tuple(self.wanted), self.matchers, self.listed, self.texts, self.whose
+        return self.recipe, *kind, tuple(self.exact), self.matchers, self.listed, self.texts, self.hpa_labels
 
 
 def selected(
     selector: Selector | None,
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
     """A metric's selector as (label -> value, other matchers, label -> values of those); raises AdapterError."""
-    wanted: dict[str, str] = {}
+    exact: dict[str, str] = {}
     others: list[Requirement] = []
     for term in selector.requirements if selector is not None else ():
-        label = promql.label_name(term.key)
-        if term.operator.value in _EXACT and wanted.setdefault(label, term.values[0]) == term.values[0]:
+        label = template.label_name(term.key)
+        if term.operator.value in _EXACT and exact.setdefault(label, term.values[0]) == term.values[0]:
             continue
         others.append(term)
     if selector is not None and not selector.selectable:
         raise AdapterError("the metric's selector matches nothing", "spec")
-    listed = tuple((promql.label_name(term.key), term.values) for term in others if term.values)
-    return wanted, tuple(map(promql.from_requirement, others)), listed
+    listed = tuple((template.label_name(term.key), term.values) for term in others if term.values)
+    return exact, tuple(map(template.from_requirement, others)), listed
 
 
-def confine(wanted: dict[str, str], label: str, value: str) -> None:
-    """A selector cannot ask for another namespace or object than the HPA's own; raises AdapterError."""
-    if wanted.setdefault(label, value) != value:
+def confine(exact: dict[str, str], label: str, value: str) -> None:
+    """A selector cannot entry for another namespace or object than the HPA's own; raises AdapterError."""
+    if exact.setdefault(label, value) != value:
         raise AdapterError(
-            f'the selector asks for {label}="{wanted[label]}", but this metric is of {label}="{value}" only', "spec"
+            f'the selector entries for {label}="{exact[label]}", but this metric is of {label}="{value}" only', "spec"
         )
 
 
-def rendered(ask: Ask, wanted: Mapping[str, tuple[str, ...]], names: frozenset[str] | None, by: tuple[str, ...]) -> str:
-    """The query for all of `wanted` (label -> values) and pods at once, grouped `by` labels; raises AdapterError."""
-    matchers = [*ask.matchers, *(promql.one_of(label, values) for label, values in wanted.items())]
-    listed: dict[str, tuple[str, ...]] = {**dict(ask.listed), **wanted}
-    if ask.narrow and names is not None:
-        matchers.append(_narrowed(ask.item, names))
-        listed[ask.item] = tuple(sorted(names))
+def rendered(
+    entry: Entry, exact: Mapping[str, tuple[str, ...]], names: frozenset[str] | None, by: tuple[str, ...]
+) -> str:
+    """The query for all of `exact` (label -> values) and pods at once, grouped `by` labels; raises AdapterError."""
+    matchers = [*entry.matchers, *(template.one_of(label, values) for label, values in exact.items())]
+    listed: dict[str, tuple[str, ...]] = {**dict(entry.listed), **exact}
+    if entry.narrow and names is not None:
+        matchers.append(_narrowed(entry.item, names))
+        listed[entry.item] = tuple(sorted(names))
     variables: dict[str, Value] = {
         "LabelMatchers": ",".join(matchers),
         "LabelValuesByName": listed,
         "Labels": listed,
         "GroupBy": ",".join(by),
         "GroupBySlice": by,
-        "HPALabels": {label: (value,) for label, value in ask.whose},
-        **dict(ask.texts),
+        "HPALabels": {label: (value,) for label, value in entry.hpa_labels},
+        **dict(entry.texts),
     }
-    return ask.recipe.template.render(variables)
+    return entry.recipe.template.render(variables)
 
 
 def _narrowed(label: str, names: frozenset[str]) -> str:
-    """Beyond some hundreds of pods, asking for all of the namespace is cheaper than a longer pattern."""
+    """The matcher for pods; beyond some hundreds, all pods of the namespace cost less than a longer pattern."""
     if len(names) > _MOST_NAMES:
-        return promql.matcher(label, promql.NOT_EQUAL, "")
-    return promql.one_of(label, sorted(names))
+        return template.matcher(label, template.NOT_EQUAL, "")
+    return template.one_of(label, sorted(names))
 
 
 _RESOURCES = ("cpu", "memory")
@@ -133,7 +133,7 @@ _VARIABLES = (
 )
 
 
-class Own:
+class ConfiguredQueries:
     """The compiled queries."""
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
@@ -142,45 +142,45 @@ class Own:
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
-        """The metrics there are, by type."""
+        """The names of the metrics, by type."""
         names: dict[str, tuple[str, ...]] = {}
         for name, (metric, _) in self._recipes.items():
             for kind in _types(name, metric):
                 names[kind] = (*names.get(kind, ()), name)
         return names
 
-    def ask(self, query: Query, names: frozenset[str] | None) -> Ask | None:
-        """The question for this metric, None if there is none of that name; raises AdapterError (blame "spec")."""
+    def entry(self, query: Query, names: frozenset[str] | None) -> Entry | None:
+        """The entry for this metric, None without a query of its name; raises AdapterError (blame "spec")."""
         found = self._recipes.get(query.name)
         if found is None or query.type not in _types(query.name, found[0]):
             return None
         metric, recipe = found
-        wanted, matchers, listed = selected(query.selector)
+        exact, matchers, listed = selected(query.selector)
         if query.object is not None and metric.object:
-            confine(wanted, metric.object, query.object.name)
+            confine(exact, metric.object, query.object.name)
         _check_variables(query, recipe.template.variables)
-        _check_labels(query, recipe, wanted, dict(listed))
+        _check_labels(query, recipe, exact, dict(listed))
         of_pods = query.type in OF_PODS
-        return Ask(
+        return Entry(
             query=query,
             recipe=recipe,
-            wanted=wanted,
+            exact=exact,
             matchers=matchers,
             listed=listed,
             texts=_texts(query, metric, recipe),
-            whose=_whose(query, recipe),
+            hpa_labels=_hpa_labels(query, recipe),
             item=metric.pod if of_pods else "",
             container=metric.container if of_pods and query.type != PODS else "",
             names=None if "PodMatchers" in recipe.template.variables else names,
         )
 
     def personal(self, query: Query) -> bool:
-        """Whether its query is made of what is known of the HPA alone."""
+        """Whether the PromQL depends on the HPA."""
         found = self._recipes.get(query.name)
         return found is not None and bool(_OF_THE_HPA & found[1].template.variables)
 
     def needs_pods(self, query: Query) -> bool:
-        """Whether it takes the names of the target's pods, since the query does not select by their labels."""
+        """Whether the names of the target's pods are needed, because the PromQL does not select by their labels."""
         found = self._recipes.get(query.name)
         return found is None or "PodMatchers" not in found[1].template.variables
 
@@ -190,7 +190,7 @@ def _types(name: str, metric: Metric) -> Sequence[str]:
 
 
 def flaws(metrics: Mapping[str, Metric]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong with the queries, each with its place."""
+    """The faults of the queries, with their places."""
     for name, metric in metrics.items():
         found: list[str | None] = []
         try:
@@ -227,10 +227,10 @@ def _compiled(name: str, metric: Metric) -> Recipe:
     )
 
 
-def _check_labels(query: Query, recipe: Recipe, wanted: Mapping[str, str], listed: Mapping[str, object]) -> None:
-    """A value that the query is made of must be there: an empty one would ask for another thing."""
+def _check_labels(query: Query, recipe: Recipe, exact: Mapping[str, str], listed: Mapping[str, object]) -> None:
+    """Raises AdapterError for an absent value of a variable: an empty one would select other series."""
     needed = recipe.template.keys("Labels") | recipe.template.keys("LabelValuesByName")
-    missing = sorted(needed - set(wanted) - set(listed))
+    missing = sorted(needed - set(exact) - set(listed))
     if missing:
         raise AdapterError(
             f'metric "{query.name}" needs a selector that says which {missing[0]}: "{missing[0]}=…"', "spec"
@@ -238,7 +238,7 @@ def _check_labels(query: Query, recipe: Recipe, wanted: Mapping[str, str], liste
 
 
 def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """The variables that the template uses; others would only keep equal questions apart."""
+    """The variables that the template uses; unused ones would only keep equal entries apart."""
     reference = query.object
     texts = {
         "Namespace": query.namespace,
@@ -258,7 +258,7 @@ def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str
     return tuple((name, text) for name, text in texts.items() if name in used)
 
 
-def _whose(query: Query, recipe: Recipe) -> tuple[tuple[str, str], ...]:
+def _hpa_labels(query: Query, recipe: Recipe) -> tuple[tuple[str, str], ...]:
     """The labels of the HPA that the template uses; raises AdapterError for one that the HPA does not have."""
     needed = recipe.template.keys("HPALabels")
     if not needed or query.asker is None:
@@ -275,7 +275,7 @@ def _whose(query: Query, recipe: Recipe) -> tuple[tuple[str, str], ...]:
 
 
 def _check_variables(query: Query, used: frozenset[str]) -> None:
-    """A query about an object or about pods answers no other metric, one about the HPA nobody unknown."""
+    """Raises AdapterError where the template uses variables that this metric or this caller does not have."""
     other = used & _OF_THE_PODS if query.type in (EXTERNAL, OBJECT) else frozenset[str]()
     other |= used & _OF_THE_OBJECT if query.object is None else frozenset[str]()
     if other:

@@ -1,4 +1,7 @@
-"""The rules of a prometheus-adapter configuration, compiled, and the questions they make of metrics."""
+"""The rules of a prometheus-adapter configuration: compiled, matched to metrics, and resolved to series.
+
+A metric name that cannot be inverted to one series needs the names of the series on the server, which are cached.
+"""
 
 import functools
 import re
@@ -14,29 +17,33 @@ from hpad.adapter import (
     PODS,
     RESOURCE,
     AdapterError,
+    Context,
     CrossVersionObjectReference,
     Query,
+    meant,
     parse_duration,
 )
 from hpad_adapters.prometheus import naming, queries, template
 from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, Labels, ResourceRules, singular
-from hpad_adapters.prometheus.queries import Ask, Recipe
+from hpad_adapters.prometheus.connection import Connection
+from hpad_adapters.prometheus.queries import Entry, Recipe
 from hpad_adapters.prometheus.settings import Settings
 
 _VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"})
 _EVERYWHERE = ("Namespace", "Node", "PersistentVolume")
 _REMEMBERED = 1 << 12
+RESOURCES = (RESOURCE, CONTAINER_RESOURCE)
 _DEFAULT_SPAN = timedelta(minutes=1)
 _Subject = tuple[str, str]
 """A resource in the singular, and its group."""
 
 
 Place = tuple[str | int, ...]
-"""Where something stands in a configuration of rules: fields, and positions in lists."""
+"""A place in a configuration of rules: fields, and positions in lists."""
 
 
 class RulesError(AdapterError):
-    """One or more rules are wrong; `problems` holds the place of each and what is wrong there."""
+    """One or more rules are wrong; `problems` holds the place and the text of each fault."""
 
     def __init__(self, where: str, problems: Sequence[tuple[Place, str]]) -> None:
         super().__init__("; ".join(f"{where}: {written(place)}: {text}" for place, text in problems), "spec")
@@ -53,7 +60,7 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A rule that may answer a metric, and the series it would take; None: only a look at the series can tell."""
+    """A rule that may answer a metric, with its series; None where only the series on the server tell."""
 
     rule: Rule
     series: str | None
@@ -75,22 +82,22 @@ class Rules:
         self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
     def find(self, query: Query) -> tuple[Found, ...]:
-        """The rules that may make this Pods, Object or External metric, in order; empty: there is none.
+        """The rules that may make this Pods, Object or External metric, in order.
 
         As in prometheus-adapter, the last rule that makes a metric of such objects is the one that counts.
         """
         return self._found(_subject(query), query.name)
 
-    def resource(self, query: Query, names: frozenset[str]) -> Ask | None:
-        """The question for a Resource or ContainerResource metric, None if no resource rule is about it."""
+    def resource(self, query: Query, names: frozenset[str]) -> Entry | None:
+        """The entry for a Resource or ContainerResource metric, None if no resource rule is about it."""
         found = self._resources.get(query.name)
         if found is None:
             return None
         recipe, labels, container = found
-        return Ask(
+        return Entry(
             query=query,
             recipe=recipe,
-            wanted={labels.label("namespace"): query.namespace},
+            exact={labels.label("namespace"): query.namespace},
             texts=(("Series", ""),),
             item=labels.label("pod"),
             container=container,
@@ -101,7 +108,7 @@ class Rules:
     def _find(self, subject: _Subject | None, metric: str) -> tuple[Found, ...]:
         rules = self._external if subject is None else self._custom
         made = (Found(rule, rule.naming.backwards(metric)) for rule in reversed(rules) if rule.naming.possible(metric))
-        # A rule about one series that is not called so makes no such metric; others may, of a series yet to be seen.
+        # A rule about one series of another name makes no such metric. Other rules may, from series on the server.
         found = tuple(each for each in made if each.series is not None or each.rule.naming.series is None)
         return tuple(each for each in found if subject is None or each.rule.labels.knows(*subject)) or found
 
@@ -164,12 +171,12 @@ class Rules:
 
 
 def written(place: Place) -> str:
-    """A place as people read it: rules[0]."""
+    """A place as text: rules[0]."""
     return "".join(f"[{step}]" if isinstance(step, int) else f": {step}" for step in place).removeprefix(": ")
 
 
 def flaws(configuration: Configuration, settings: Settings, where: str) -> Iterator[tuple[Place, str]]:
-    """What is wrong with the rules, place by place; what only a look at PromQL shows, too."""
+    """The faults of the rules and of their PromQL, with their places."""
     try:
         Rules(configuration, settings, where)
     except RulesError as error:
@@ -189,22 +196,22 @@ def _queries(configuration: Configuration) -> Iterator[tuple[Place, str]]:
             yield ("resourceRules", name), each.container_query
 
 
-def ask(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Ask:
-    """The question for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
-    wanted, matchers, listed = queries.selected(query.selector)
+def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Entry:
+    """The entry for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
+    exact, matchers, listed = queries.selected(query.selector)
     reference = query.object
     if rule.namespaced and (query.type != OBJECT or reference is None or reference.kind not in _EVERYWHERE):
-        queries.confine(wanted, rule.labels.label("namespace"), query.namespace)
+        queries.confine(exact, rule.labels.label("namespace"), query.namespace)
     item = ""
     if query.type == PODS:
         item = rule.labels.label("pod")
     elif reference is not None:
         item = rule.labels.label(*_resource_of(reference))
-        queries.confine(wanted, item, reference.name)
-    return Ask(
+        queries.confine(exact, item, reference.name)
+    return Entry(
         query=query,
         recipe=rule.recipe,
-        wanted=wanted,
+        exact=exact,
         matchers=matchers,
         listed=listed,
         texts=(("Series", series),),
@@ -221,7 +228,7 @@ def _filter(written: Filter) -> naming.NameFilter:
 
 
 def _subject(query: Query) -> _Subject | None:
-    """What a metric is about; None for an External one."""
+    """The kind of object that a metric describes; None for an External one."""
     if query.type == EXTERNAL:
         return None
     return ("pod", "") if query.object is None else _resource_of(query.object)
@@ -231,4 +238,56 @@ def _resource_of(reference: CrossVersionObjectReference) -> _Subject:
     return singular(reference.kind), reference.api_version.rpartition("/")[0]
 
 
-RESOURCES = (RESOURCE, CONTAINER_RESOURCE)
+_RETRY_SECONDS = 30.0
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    names: frozenset[str]
+    at: float
+
+
+class Discovery:
+    """The names of the series that rules query, cached for `ttl`, which is also the time range of the lookup.
+
+    For a metric that is not among them they are read again after 30 seconds, so that a new series is found early.
+    """
+
+    def __init__(self, connection: Connection, context: Context, ttl: timedelta) -> None:
+        self._connection = connection
+        self._clock = context.clock
+        self._ttl = ttl.total_seconds()
+        self._seen: dict[str, _Seen] = {}
+
+    async def choose(self, found: Sequence[Found], metric: str) -> tuple[Rule, str] | None:
+        """The first rule that has a series for the metric; raises AdapterError if the server does not answer.
+
+        A single rule whose series is known needs no request.
+        """
+        if len(found) == 1 and found[0].series is not None:
+            return found[0].rule, found[0].series
+        for fresh in (self._ttl, _RETRY_SECONDS):
+            for candidate in found:
+                names = await self._names(candidate.rule.naming.series_query, min(fresh, self._ttl))
+                series = candidate.rule.naming.among(names, metric)
+                if series is not None:
+                    return candidate.rule, series
+        return None
+
+    async def _names(self, selector: str, fresh: float) -> frozenset[str]:
+        now = self._clock.monotonic()
+        seen = self._seen.get(selector)
+        if seen is None or now - seen.at > fresh:
+            until = self._clock.now().timestamp()
+            names = frozenset(await self._connection.series_names(selector, until - self._ttl, until))
+            seen = self._seen[selector] = _Seen(names, now)
+        return seen.names
+
+
+def unknown_metric(metric: str, kind: str, known: Sequence[str]) -> AdapterError:
+    """The error for a metric without a configured query and without a rule that finds a series."""
+    listed = ", ".join(known) or "none"
+    return AdapterError(
+        f'nothing answers {kind} metric "{metric}": no rule finds a series that it would name so, '
+        f"and queries of its type are written for: {listed}{meant(metric, known)}",
+        "spec",
+    )

@@ -1,10 +1,16 @@
-"""The rows of a question as a sample. Missing is never zero, unless the operator said so.
+"""The answers of Prometheus as samples: series, the reduction of a time span to one point, and exact thousandths.
 
-Nor is a part ever the whole: of several values, one that is no number leaves no sum to be told.
+A missing value is never zero, unless the configuration says so. If one of several values is not a number, their sum is
+unknown: the rest is not taken for the whole.
+Source: Prometheus, "HTTP API": expression query result formats.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+import decimal
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
 
 from hpad.adapter import (
     CONTAINER_RESOURCE,
@@ -17,116 +23,226 @@ from hpad.adapter import (
     PodValue,
     Sample,
 )
-from hpad_adapters.prometheus import wire
-from hpad_adapters.prometheus.batches import Row
-from hpad_adapters.prometheus.queries import Ask
+from hpad_adapters.prometheus.queries import Entry
+from hpad_adapters.prometheus.settings import Window
 
-_REDUCE: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "sum": wire.total,
+_INT64 = 2**63 - 1
+_NANO = decimal.Decimal("1e-9")
+_WIDE = decimal.Context(prec=400)
+
+Point = tuple[float, str]
+
+
+class Series(msgspec.Struct, frozen=True, gc=False):
+    """An element of a vector (`value`) or of a matrix (`values`): seconds since 1970 and a number as text."""
+
+    metric: dict[str, str] = {}
+    value: Point | None = None
+    values: list[Point] = []
+
+    @property
+    def points(self) -> list[Point]:
+        """The points with finite values, oldest first; a stale marker is a NaN. Raises AdapterError."""
+        points = self.values if self.value is None else [self.value]
+        try:
+            return [point for point in points if math.isfinite(float(point[1]))]
+        except ValueError:
+            raise AdapterError("the answer holds a value that is not a number") from None
+
+
+class _Data(msgspec.Struct, frozen=True, rename="camel"):
+    """`result` is decoded by `result_type`."""
+
+    result_type: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_data = msgspec.json.Decoder(_Data)
+_series = msgspec.json.Decoder(list[Series])
+_point = msgspec.json.Decoder(Point)
+
+
+def series(body: msgspec.Raw, name: str) -> list[Series]:
+    """The series of an answer to a query, a scalar as one without labels. Raises AdapterError naming the server."""
+    try:
+        data = _data.decode(body)
+        if data.result_type in ("vector", "matrix"):
+            return _series.decode(data.result)
+        if data.result_type == "scalar":
+            return [Series(value=_point.decode(data.result))]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise AdapterError(f"{name} answered something other than an answer of the Prometheus API") from None
+    raise AdapterError(f"the query answers a {data.result_type or 'nothing'}, which is not a number", "spec")
+
+
+def moment(seconds: float) -> datetime:
+    """A time of Prometheus; raises AdapterError for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise AdapterError(f"the answer holds an impossible time: {seconds:g} seconds since 1970") from None
+
+
+def total(values: Iterable[float]) -> float:
+    """The sum of finite numbers; infinite where it exceeds the range of floats."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
+
+
+def milli(text: str) -> int:
+    """Thousandths of a finite number, rounded away from zero; raises AdapterError beyond 64 bits.
+
+    Digits below a billionth are floating-point noise (5.000000000000001), which must not round 5 up to 5.001.
+    """
+    if text.isdecimal() and len(text) <= 15:
+        return int(text) * 1000
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:  # an exponent beyond Decimal, of a zero or almost zero
+        number = decimal.Decimal(repr(float(text)))
+    if not number.is_finite():
+        raise AdapterError("the sum of the values is infinite")
+    nearest = number.quantize(_NANO, decimal.ROUND_HALF_EVEN, _WIDE)
+    thousandths = int(nearest.scaleb(3, _WIDE).to_integral_value(decimal.ROUND_UP, _WIDE))
+    if abs(thousandths) > _INT64:
+        raise AdapterError(f"the value {text[:40]} does not fit into 64 bits of thousandths")
+    return thousandths
+
+
+_FOLDS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "avg": lambda values: total(values) / len(values),
+    "sum": total,
     "max": max,
     "min": min,
-    "avg": lambda values: wire.total(values) / len(values),
+    "newest": lambda values: values[-1],
 }
 
 
-def sample(ask: Ask, rows: Sequence[Row], now: datetime) -> Sample:
-    """What the rows mean for that metric; raises AdapterError. `now` is when a zero was so."""
-    if ask.query.type == EXTERNAL:
-        return _external(ask, rows, now)
-    if ask.query.type == OBJECT:
-        return _object(ask, rows, now)
-    return _pods(ask, rows, now)
-
-
-def _external(ask: Ask, rows: Sequence[Row], now: datetime) -> ExternalSample:
-    points = _points(ask, rows)
+def reduced(points: Sequence[Point], window: Window) -> Point | None:
+    """The points as one, with the newest time; None without points. The span is open at its start, as in PromQL."""
     if not points:
-        return ExternalSample((0,), _zero(ask, now))
-    values = tuple(wire.milli(text) for _, text in points)
-    return ExternalSample(values, wire.moment(min(seconds for seconds, _ in points)))
+        return None
+    newest = points[-1][0]
+    start = newest - window.span.total_seconds()
+    counted = [float(value) for time, value in points if time > start]
+    return newest, repr(_FOLDS[window.reduce](counted))
 
 
-def _object(ask: Ask, rows: Sequence[Row], now: datetime) -> ObjectSample:
-    points = _points(ask, rows)
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A series of the answer: its labels and its point; None: no number (NaN, infinite, a histogram)."""
+
+    labels: dict[str, str]
+    point: Point | None
+
+
+_REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "sum": total,
+    "max": max,
+    "min": min,
+    "avg": lambda values: total(values) / len(values),
+}
+
+
+def sample(entry: Entry, rows: Sequence[Row], now: datetime) -> Sample:
+    """The sample of the rows of one metric; raises AdapterError. `now` is the timestamp of a zero for no rows."""
+    if entry.query.type == EXTERNAL:
+        return _external(entry, rows, now)
+    if entry.query.type == OBJECT:
+        return _object(entry, rows, now)
+    return _pods(entry, rows, now)
+
+
+def _external(entry: Entry, rows: Sequence[Row], now: datetime) -> ExternalSample:
+    points = _points(entry, rows)
     if not points:
-        return ObjectSample(0, _zero(ask, now))
-    seconds, text = _single(ask, points)
-    return ObjectSample(wire.milli(text), wire.moment(seconds))
+        return ExternalSample((0,), _zero(entry, now))
+    values = tuple(milli(text) for _, text in points)
+    return ExternalSample(values, moment(min(seconds for seconds, _ in points)))
 
 
-def _pods(ask: Ask, rows: Sequence[Row], now: datetime) -> PodSample:
+def _object(entry: Entry, rows: Sequence[Row], now: datetime) -> ObjectSample:
+    points = _points(entry, rows)
+    if not points:
+        return ObjectSample(0, _zero(entry, now))
+    seconds, text = _single(entry, points)
+    return ObjectSample(milli(text), moment(seconds))
+
+
+def _pods(entry: Entry, rows: Sequence[Row], now: datetime) -> PodSample:
     values: dict[str, PodValue] = {}
-    span = ask.recipe.window.span if ask.recipe.window else ask.recipe.span
-    for pod, points in _by_pod(ask, rows).items():
-        values[pod] = PodValue(sum(wire.milli(text) for _, text in points), wire.moment(min(points)[0]), span)
-    if ask.recipe.empty == "zero":
-        absent = (ask.names or frozenset()) - values.keys()
+    span = entry.recipe.window.span if entry.recipe.window else entry.recipe.span
+    for pod, points in _by_pod(entry, rows).items():
+        values[pod] = PodValue(sum(milli(text) for _, text in points), moment(min(points)[0]), span)
+    if entry.recipe.empty == "zero":
+        absent = (entry.names or frozenset()) - values.keys()
         values |= {pod: PodValue(0, now, span) for pod in absent}
     if not values:
-        raise _missing(ask)
+        raise _missing(entry)
     return PodSample(values, min(value.timestamp for value in values.values()))
 
 
-def _points(ask: Ask, rows: Sequence[Row]) -> list[wire.Point]:
-    """The points of all rows, none if no row has one; raises AdapterError where some lack one."""
+def _points(entry: Entry, rows: Sequence[Row]) -> list[Point]:
+    """The points of all rows, [] if no row has one; raises AdapterError where only some have one."""
     points = [row.point for row in rows if row.point is not None]
-    if points and len(points) < len(rows) and ask.recipe.empty != "zero":
+    if points and len(points) < len(rows) and entry.recipe.empty != "zero":
         lacking = f"{len(rows) - len(points)} of {len(rows)}"
         raise AdapterError(
-            f'{lacking} series that {ask.recipe.origin} finds for "{ask.query.name}" have '
-            "no number (NaN, infinite, or a histogram), and without them the others are but a part",
+            f'{lacking} series that {entry.recipe.origin} finds for "{entry.query.name}" have '
+            "no number (NaN, infinite, or a histogram), and the others are only a part",
             "spec",
         )
     return points
 
 
-def _by_pod(ask: Ask, rows: Sequence[Row]) -> dict[str, list[wire.Point]]:
-    """A point per container of each pod that is meant; one per pod where containers do not matter.
+def _by_pod(entry: Entry, rows: Sequence[Row]) -> dict[str, list[Point]]:
+    """A point per container of each pod, or one per pod where containers do not matter.
 
-    A pod that lacks one of its numbers has none, unless that is zero.
+    A pod that lacks one of its numbers is left out, unless a missing number is zero.
     """
-    found: dict[str, dict[str, list[wire.Point]]] = {}
+    found: dict[str, dict[str, list[Point]]] = {}
     lacking: set[str] = set()
     for row in rows:
-        pod = row.labels.get(ask.item, "")
-        container = row.labels.get(ask.container, "") if ask.container else ""
+        pod = row.labels.get(entry.item, "")
+        container = row.labels.get(entry.container, "") if entry.container else ""
         if not pod:
             continue
-        if ask.query.type == CONTAINER_RESOURCE and container != ask.query.container:
+        if entry.query.type == CONTAINER_RESOURCE and container != entry.query.container:
             continue
         if row.point is not None:
             found.setdefault(pod, {}).setdefault(container, []).append(row.point)
-        elif ask.recipe.empty != "zero":
+        elif entry.recipe.empty != "zero":
             lacking.add(pod)
     whole = {pod: each for pod, each in found.items() if pod not in lacking}
-    return {pod: [_single(ask, points) for points in each.values()] for pod, each in whole.items()}
+    return {pod: [_single(entry, points) for points in each.values()] for pod, each in whole.items()}
 
 
-def _single(ask: Ask, points: Sequence[wire.Point]) -> wire.Point:
-    """The one point, or the reduction of several, as old as the oldest; raises AdapterError where none is wanted."""
+def _single(entry: Entry, points: Sequence[Point]) -> Point:
+    """The one point, or several reduced to one with the oldest timestamp; raises AdapterError for `reduce: error`."""
     if len(points) == 1:
         return points[0]
-    if ask.recipe.reduce == "error":
+    if entry.recipe.reduce == "error":
         raise AdapterError(
-            f'{ask.recipe.origin} gives {len(points)} values for "{ask.query.name}" where one is needed: '
+            f'{entry.recipe.origin} gives {len(points)} values for "{entry.query.name}" where one is needed: '
             "aggregate in the query, or set reduce to sum, max, min or avg",
             "spec",
         )
-    reduced = _REDUCE[ask.recipe.reduce]([float(text) for _, text in points])
+    reduced = _REDUCTIONS[entry.recipe.reduce]([float(text) for _, text in points])
     return min(seconds for seconds, _ in points), repr(reduced)
 
 
-def _zero(ask: Ask, now: datetime) -> datetime:
-    if ask.recipe.empty != "zero":
-        raise _missing(ask)
+def _zero(entry: Entry, now: datetime) -> datetime:
+    if entry.recipe.empty != "zero":
+        raise _missing(entry)
     return now
 
 
-def _missing(ask: Ask) -> AdapterError:
-    labels = ", ".join(f'{label}="{value}"' for label, value in ask.wanted.items())
+def _missing(entry: Entry) -> AdapterError:
+    labels = ", ".join(f'{label}="{value}"' for label, value in entry.exact.items())
     where = f" with {labels}" if labels else ""
     return AdapterError(
-        f'no values for {ask.query.type} metric "{ask.query.name}"{where}: the query of {ask.recipe.origin} '
+        f'no values for {entry.query.type} metric "{entry.query.name}"{where}: the query of {entry.recipe.origin} '
         "finds no series, or none with a number",
         "spec",
     )

@@ -1,6 +1,5 @@
-"""What the operator says about a Prometheus server, and about the queries that answer metrics."""
+"""The settings of a Prometheus source, and of the queries that the operator writes for metrics."""
 
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
@@ -8,34 +7,21 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from hpad.adapter import SOURCE_TYPES, parse_duration, shown
+from hpad.adapter_http import Secret, SecretRef, secret, url_flaw
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
 
 
-class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value that is kept elsewhere.
-
-    file: whose content it is, read again when it changed; env: the variable that holds it.
-    """
-
-    file: str = ""
-    env: str = ""
-
-    def __post_init__(self) -> None:
-        if bool(self.file) == bool(self.env):
-            raise ValueError("give one of file and env")
-
-
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Reduce the samples of a time span to one value, here rather than in PromQL.
+    """Reduces the samples of a time span to one value, in hpad rather than in PromQL.
 
-    The samples of the last `fetch` are asked for; those of the `last` span that ends at the newest of them count. With
-    the defaults: of the last 5 minutes, the average over the minute that ends at the newest sample. `step` asks for a
-    subquery of that resolution, which any expression but a plain selector needs. The value is as old as the newest
-    sample (without a window Prometheus says "now" of samples up to 5 minutes old), so that its age can be judged.
+    The samples of the last `fetch` are fetched; those of the `last` span that ends at the newest of them count. With
+    the defaults: of the last 5 minutes, the average over the minute that ends at the newest sample. `step` makes a
+    subquery of that resolution, which any expression but a plain selector needs. The value has the time of the newest
+    sample, so that its age can be judged (without a window Prometheus reports samples up to 5 minutes old as current).
 
-    fetch: how far back samples are asked for. last: the span, up to the newest sample, whose samples count.
+    fetch: how far back samples are fetched. last: the span, up to the newest sample, whose samples count.
     reduce: how they become one value. step: the resolution of a subquery.
     """
 
@@ -64,23 +50,23 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A query of one's own for a metric.
+    """A query that the operator writes for a metric.
 
     query: PromQL with variables between << and >>: .Namespace, .Metric, .LabelMatchers (the metric's selector),
         index .Labels "queue" (a value of that selector), .PodMatchers (the selector of the target's pods, each label
         prefixed with `pod_labels`), .Object and .Kind (of the described object), .Container, .HPA (its name), .Target
-        and .TargetKind (what it scales), index .HPALabels "team" (a label of the HPA), .GroupBy (the labels that the
-        answer is told apart by). One request serves many HPAs where .LabelMatchers narrows the query and each
-        aggregation has .GroupBy: sum(depth{<<.LabelMatchers>>}) by (<<.GroupBy>>).
+        and .TargetKind (what it scales), index .HPALabels "team" (a label of the HPA), .GroupBy (the labels that
+        distinguish the values of several HPAs). One request serves many HPAs where .LabelMatchers narrows the query and
+        each aggregation has .GroupBy: sum(depth{<<.LabelMatchers>>}) by (<<.GroupBy>>).
     types: which metrics it answers; empty: Resource and ContainerResource for cpu and memory, else the other three.
     pod, container, object: the labels of the answer that name the pod, the container, the described object (empty: the
         query itself names the object).
     empty: an answer without values is missing, or zero.
-    reduce: how several values become one, for an Object metric and for each pod; error refuses to guess. For External
-        metrics all values count, their sum is the controller's to take.
-    pod_labels: what stands before a pod's label in the name of a series' label.
-    window: reduce the samples of a time span to one value, here rather than in PromQL.
-    span: the time that a value stands for, as metrics APIs report it.
+    reduce: how several values become one, for an Object metric and for each pod; with error, several values are an
+        error. For External metrics all values count: the controller adds them up.
+    pod_labels: the prefix of a pod's label in the name of a series' label.
+    window: reduces the samples of a time span to one value, in hpad rather than in PromQL.
+    span: the time that a value covers, as metrics APIs report it.
     """
 
     query: str
@@ -105,26 +91,26 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One server that speaks the HTTP API of Prometheus (Thanos, Mimir, VictoriaMetrics, …).
 
     url: where it is, such as "http://prometheus:9090", with a path if there is one, without credentials.
-    metrics: name -> query of one's own.
+    metrics: name -> query that the operator writes.
     rules: the content of a prometheus-adapter configuration (rules, externalRules, resourceRules);
-    rules_file: the file that holds it. Queries of one's own come first. resourceRules answer where a `match` or a
-        route sends cpu and memory here; other metrics come unasked, as far as no source before this one answers them.
-    rules_empty, rules_reduce, rules_window: what `empty`, `reduce`, `window` are to a query, for all rules.
-    username: for basic authentication; password: of the user; password_file: a file that holds it, read again when it
-        changed; password_env: a variable with it.
-    bearer_token: instead of user and password; bearer_token_file: a file that holds it, read again when it changed;
-        bearer_token_env: a variable with it.
+    rules_file: the file that holds it. Queries under `metrics` come first. resourceRules answer where a `match` or a
+        route sends cpu and memory here; other metrics need no route, unless a source before this one answers them.
+    rules_empty, rules_reduce, rules_window: `empty`, `reduce` and `window` of all rules.
+    username: for basic authentication; password: of the user; password_file: a file that holds it, read for each
+        request; password_env: an environment variable that holds it.
+    bearer_token: instead of user and password; bearer_token_file: a file that holds it, read for each request;
+        bearer_token_env: an environment variable that holds it.
     headers: sent with each request, such as {X-Scope-OrgID: tenant}; a value may be {file: …} or {env: …}.
     params: sent with each request as parameters of the URL; e.g. {dedup: "true"}. Thanos answers in part, with a
         warning, while a store is down: {partial_response: "false"} makes that an error.
-    ca, cert, key: PEM files, to trust instead of the system's and to show; server_name: on its certificate, if not the
-    url's; insecure: trust any certificate.
-    method: GET where a proxy lets no POST through.
-    query_timeout: how long the server may evaluate. An answer that is not there a second later is given up, so that a
-        slow query spoils its own metrics alone, and so is a query that had no turn; keep it below the source's timeout.
+    ca, cert, key: PEM files for TLS, loaded again when they change; server_name: on the server's certificate, if not
+    the url's; insecure: trust any certificate. proxy: the URL of an HTTP proxy.
+    method: GET where a proxy refuses POST.
+    query_timeout: how long the server may evaluate. A query without an answer a second later fails, so that a slow
+        query fails its own metrics only; so does a query that got no slot. Keep it below the source's timeout.
     max_bytes: a longer answer is refused.
-    discovery_ttl: how long the names of series are remembered, for rules whose `name` cannot be read backwards.
-    concurrency: queries at a time.
+    discovery_ttl: how long the names of series are cached, for rules whose `name` cannot be inverted.
+    concurrency: the number of concurrent queries.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"tls": "ca, cert, key, server_name and insecure"}
@@ -143,13 +129,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     bearer_token: str = ""
     bearer_token_file: str = ""
     bearer_token_env: str = ""
-    headers: dict[str, str | Elsewhere] = {}
+    headers: dict[str, str | SecretRef] = {}
     params: dict[str, str] = {}
     ca: str = ""
     cert: str = ""
     key: str = ""
     server_name: str = ""
     insecure: bool = False
+    proxy: str = ""
     method: Literal["POST", "GET"] = "POST"
     query_timeout: str = "5s"
     max_bytes: int = 16 << 20
@@ -159,6 +146,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def __post_init__(self) -> None:
         """Raises ValueError with a line for each flaw."""
         found = [*_url_flaws(self.url), *self._credential_flaws()]
+        if self.proxy and (flaw := url_flaw(self.proxy, ("http",), "http://proxy:3128")):
+            found.append(f"proxy: {flaw}")
         if self.rules and self.rules_file:
             found.append("give rules or rules_file, not both")
         if self.concurrency < 1 or self.max_bytes < 1:
@@ -172,10 +161,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return f"Settings(url={self.url!r}, …)"
 
     @property
-    def secret(self) -> str | Elsewhere:
-        """The password or the token, wherever it is; empty if there is none."""
+    def secret(self) -> Secret:
+        """The password or the token; "" without either."""
         file, env = self.password_file or self.bearer_token_file, self.password_env or self.bearer_token_env
-        return Elsewhere(file=file, env=env) if file or env else self.password or self.bearer_token
+        return secret(self.password or self.bearer_token, file, env)
 
     def _credential_flaws(self) -> Iterator[str]:
         passwords = [each for each in (self.password, self.password_file, self.password_env) if each]
@@ -199,15 +188,7 @@ def _duration_flaws(field: str, text: str) -> Iterator[str]:
 
 
 def _url_flaws(url: str) -> Iterator[str]:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        bad_port = parts.port == 0
-    except ValueError:
-        yield "url: no URL, or no number for a port"
-        return
-    if "@" in parts.netloc:
-        yield "url: leave credentials out of it; write username and password: {file: …}"
-    elif parts.scheme not in ("http", "https") or not parts.hostname or bad_port:
-        yield f'url: {shown(url)} is not of the form "http://prometheus:9090"'
-    elif parts.query or parts.fragment:
+    if flaw := url_flaw(url, ("http", "https"), "http://prometheus:9090"):
+        yield f"url: {flaw}"
+    elif "?" in url or "#" in url:
         yield "url: write parameters under params"
