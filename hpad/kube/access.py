@@ -1,7 +1,4 @@
-"""The first thing to ask an API server: which version it is, and what time it has.
-
-What hpad itself may do, asked of the API server (SelfSubjectAccessReview, authorization.k8s.io/v1).
-"""
+"""Asks the API server for its version and clock, and for hpad's own rights (SelfSubjectAccessReview)."""
 
 import asyncio
 import re
@@ -22,7 +19,7 @@ _RETRY_SECONDS, _REFRESH_SECONDS = 2.0, 600.0
 
 
 class VersionProbe(NamedTuple):
-    """`version` as in "v1.36.0"; `date` has whole seconds, and is None where the server (or a proxy) gave none."""
+    """`version` as in "v1.36.0"; `date` is the server's clock in whole seconds, None if the answer has no Date."""
 
     version: str
     date: datetime | None
@@ -33,7 +30,7 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 async def probe_version(client: Client) -> VersionProbe:
-    """Raises ApiError."""
+    """Reads /version. Raises ApiError."""
     headers = {"Accept": "application/json", **await client.config.identity.headers(client.clock)}
     limits = aiohttp.ClientTimeout(total=_SECONDS)
     async with client._answer("GET", "/version", None, headers, None, limits) as answer:
@@ -46,7 +43,7 @@ async def probe_version(client: Client) -> VersionProbe:
 
 
 def numbers(version: str) -> tuple[int, int] | None:
-    """Major and minor number of a version such as "v1.36.0" or "v1.37.0-gke.100"; None where it has none."""
+    """Major and minor number of a version such as "v1.36.0" or "v1.37.0-gke.100"; None for other texts."""
     found = re.match(r"v?(\d{1,9})\.(\d{1,9})", version)
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -59,11 +56,10 @@ def _moment(text: str | None) -> datetime | None:
 
 
 class VersionFollower:
-    """Follows the version of the API server, which may be upgraded while hpad runs.
+    """Polls the version of the API server, which may be upgraded while hpad runs.
 
-    `known` is set once the server has been asked; one that answers but does not tell its version counts as asked.
-    `found` is called with each version that is higher than all before, as major and minor number: while the replicas
-    of a control plane are upgraded one by one, both versions answer.
+    `known` is set after the first answer, even one without a version. `found` is called with the major and minor number
+    of each version higher than all before: during an upgrade of the control plane both versions answer.
     """
 
     def __init__(self, client: Client, found: Callable[[tuple[int, int]], None]) -> None:
@@ -73,7 +69,7 @@ class VersionFollower:
         self._highest = (0, 0)
 
     async def run(self) -> None:
-        """Ask until cancelled: every few seconds while no server can be reached, then every ten minutes."""
+        """Polls until cancelled: every 2 seconds until a server answers, then every 10 minutes."""
         while True:
             reached = await self._ask()
             if reached:
@@ -81,7 +77,7 @@ class VersionFollower:
             await self._client.clock.sleep(_REFRESH_SECONDS if reached else _RETRY_SECONDS)
 
     async def _ask(self) -> bool:
-        """Whether the server answered."""
+        """Returns whether the server answered."""
         try:
             version = numbers((await probe_version(self._client)).version)
         except errors.ApiError as error:
@@ -96,7 +92,7 @@ _PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Right(NamedTuple):
-    """One verb on one resource; `namespace` "" for all of them, `name` "" for any object."""
+    """One verb on one resource; `namespace` "" means all namespaces, `name` "" any object."""
 
     verb: str
     group: str
@@ -124,7 +120,7 @@ class _Review(msgspec.Struct):
 
 
 async def allowed(client: Client, right: Right) -> bool:
-    """Whether hpad has the right; raises ApiError where the server does not say."""
+    """Whether hpad has the right. Raises ApiError."""
     attributes = {field: value for field, value in right._asdict().items() if value}
     body = {
         "apiVersion": "authorization.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""One cluster as the rest of hpad sees it: caches of what decisions read, and the few writes."""
+"""The cluster as the controller sees it: caches of what decisions read, and the writes of scales, statuses, events."""
 
 import asyncio
 import contextvars
@@ -29,13 +29,13 @@ ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or l
 
 
 class Api:
-    """Read access for adapters (`hpad.adapter.ApiReader`): errors become AdapterErrors."""
+    """Read access for adapters (`hpad.adapter.ApiReader`); errors become AdapterErrors."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """The body of a GET that answered 2xx; raises AdapterError with the server's own message."""
+        """The body of a 2xx answer to a GET. Raises AdapterError with the server's message."""
         try:
             return await self._client.request("GET", path, params=params)
         except errors.ApiError as error:
@@ -48,15 +48,13 @@ def _blame(error: errors.ApiError) -> str:
 
 
 class Cluster:
-    """Caches of HPAs, pods and scale targets, kept by `run`; scales, status and events written.
+    """Caches of HPAs, pods and scale targets, kept up to date by `run`; writes of scales, statuses and events.
 
-    `namespaces` narrows everything to those named (none: all); `hpa_selector` is a label selector for HPAs alone.
-    With `watch_hpas` off `hpas` stays empty (and counts as synced): the HPAs come from elsewhere.
-    With `watch_others` the HPAs that are not hpad's are watched as well: `competitors` tells of those that scale the
-    same targets, and of clients that write targets or statuses, too. `alone`: no other hpad shares the work.
-    A kind of target is watched from the moment an HPA refers to it. Nothing is decided on what is known of pods or HPAs
-    once they have not been heard of for more than `max_staleness` seconds. `bug` is called whenever a subscriber of
-    the HPAs raises.
+    `namespaces` limits all caches (empty: all namespaces); `hpa_selector` is a label selector for HPAs. Without
+    `watch_hpas` the HPAs come from files: `hpas` stays empty and counts as synced. With `watch_others` the HPAs that
+    other controllers own are watched as well, for `competitors`. `alone`: no other hpad replica writes.
+    A kind of target is watched once an HPA refers to it. Reads fail if pods or HPAs have not been heard of for
+    `max_staleness` seconds. `bug` is called whenever a subscriber of the HPAs raises.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class Cluster:
             self.hpas.synced.set()
 
     async def run(self) -> None:
-        """Keep all caches and write events, for ever."""
+        """Keeps all caches up to date and writes events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for cache in self._running:
                 group.create_task(cache.run())
@@ -127,7 +125,7 @@ class Cluster:
             self._group = group
 
     def follow(self, references: Iterable[CrossVersionObjectReference]) -> None:
-        """Watch the kinds of these targets from now on, where they are among those that can be watched."""
+        """Watches the kinds of these targets from now on, if they are built-in kinds."""
         for ref in references:
             cache = self.targets.get(scale.watched(ref))
             if cache is not None and cache not in self._running:
@@ -138,22 +136,22 @@ class Cluster:
                     self._group.create_task(cache.run(), context=contextvars.Context())
 
     async def ready(self) -> None:
-        """Wait until every cache that the known HPAs need has synced; what holds it up meanwhile is in `troubles`.
+        """Waits until every cache that the known HPAs need has synced; `troubles` says what is missing.
 
-        Kinds of targets that the server does not have, or does not let us list, hold nothing up: their scales are asked
-        for one by one.
+        Kinds of targets that the server does not have, or forbids to list, are not waited for: their scales are read
+        by single requests.
         """
         await self.hpas.synced.wait()
         self.follow([hpa.spec.scale_target_ref for hpa in self.hpas.values()])
         for cache in self._running:
-            if cache in self._dispensable:
+            if cache in self._optional:
                 await _either(cache.synced, cache.refused)
             else:
                 await cache.synced.wait()
 
     @property
     def troubles(self) -> list[str]:
-        """What cannot be followed now, a sentence each."""
+        """A sentence for each cache that cannot be kept up to date now."""
         others = None if self._others is None else self._others.cache
         return [
             f"{UNKNOWN}: {cache.trouble}" if cache is others else cache.trouble
@@ -162,22 +160,22 @@ class Cluster:
         ]
 
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
-        """The other writers of the HPA's target and status that are known of."""
+        """The known other writers of the HPA's target and status."""
         return self._competitors.of(hpa)
 
     def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
-        """Whether a client that is no HPA controller set the target's replicas last; False where that is not known."""
+        """Whether a client other than an HPA controller set the target's replicas last; False if unknown."""
         return self._scales.owner(namespace, ref) not in ("", managed_fields.OURS, managed_fields.BUILT_IN)
 
     def staleness(self) -> dict[str, float]:
-        """Seconds since each synced cache was last heard of, by resource (`deployments.apps`)."""
+        """Seconds since each synced cache was last heard of, by resource such as `deployments.apps`."""
         now = self.clock.monotonic()
         return {str(cache.kind.resource): cache.staleness(now) for cache in self._running if cache.synced.is_set()}
 
     async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The target's scale, without a request where the target is watched; raises errors.ApiError.
+        """The target's scale, without a request if the target is watched.
 
-        Also raises it, so that nothing is decided, where what else a decision needs is too old, or is not watched.
+        Raises ApiError, also if the pods and HPAs that a decision needs are too old or not watched.
         """
         self._require_watched(namespace)
         self.follow((ref,))
@@ -187,16 +185,16 @@ class Cluster:
         return scale
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
-        """The target's scale, where it is watched and known."""
+        """The target's scale if the target is watched and known."""
         self.follow((ref,))
         return self._scales.peek(namespace, ref)
 
     async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The target's scale as the server has it now (after a conflict); raises errors.ApiError."""
+        """The target's scale as the server has it now, for use after a conflict. Raises ApiError."""
         return await self._scales.fresh(namespace, ref)
 
     async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
-        """Write the scale, in one attempt; raises errors.ApiError."""
+        """Writes the scale in one attempt. Raises ApiError."""
         where = target_key(namespace, ref)
         self._competitors.writing(where)
         written = await self._scales.write(namespace, ref, scale)
@@ -206,14 +204,14 @@ class Cluster:
     async def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
     ) -> HorizontalPodAutoscaler:
-        """Write the HPA's status alone, in one attempt; raises errors.ApiError."""
+        """Writes the HPA's status in one attempt. Raises ApiError."""
         written = await hpa_status.write(self.client, self.hpas, hpa, status)
         if self.hpas.get(written.key) is not None:  # not deleted meanwhile
             self.hpas.offer(written)
         return written.value
 
     def hpa_changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
-        """Forget what is known of an HPA that is gone, or of its former target; to be told of HPAs from elsewhere."""
+        """Drops what is known of a deleted HPA, or of its former target. The callback for changes of HPAs."""
         if old is None:
             return
         gone = new is None or new.metadata.uid != old.metadata.uid
@@ -228,13 +226,13 @@ class Cluster:
         return OtherHpas(self.client, namespaces=namespaces, hpa_selector=ours, reflector_options=reflector_options)
 
     @property
-    def _dispensable(self) -> list[Cache[Any]]:
-        """Caches that the server may refuse to fill: decisions do without them."""
+    def _optional(self) -> list[Cache[Any]]:
+        """Caches that decisions can do without, if the server refuses to list them."""
         others = [] if self._others is None else [self._others.cache]
         return [*self.targets.values(), *others]
 
     def _require_watched(self, namespace: str) -> None:
-        """HPAs from elsewhere may be of any namespace; without its pods they would be taken to have none."""
+        """HPAs from files may be in any namespace; in one that is not watched they would seem to have no pods."""
         if self._namespaces and namespace not in self._namespaces:
             watched = ", ".join(self._namespaces)
             message = f'hpad does not watch the namespace "{namespace}": its setting `namespaces` names {watched}'
@@ -250,7 +248,7 @@ class Cluster:
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event) -> None:
-    """Wait for the first of two events."""
+    """Waits for the first of two events."""
     waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

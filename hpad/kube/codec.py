@@ -1,6 +1,6 @@
-"""Wire to nouns: narrow structs for what API servers send, turned at once into the values that decisions read.
+"""Decodes objects of the API server into the values that decisions read.
 
-Only the fields that somebody reads are decoded, straight from bytes; requests that many pods share are kept once.
+Only the fields that are read are decoded, directly from bytes. Equal requests of containers share one object.
 """
 
 import functools
@@ -21,17 +21,17 @@ from hpad.kube import errors, managed_fields
 T = TypeVar("T")
 _EMPTY = msgspec.Raw(b"{}")
 _SHARED = 1 << 14
-_LATELY = 1 << 10  # what comes back soon or never
+_RECENT = 1 << 10  # cached selectors
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
 
 class UndecodableError(ValueError):
-    """An object that is not what its resource says; the message names the field, never the content."""
+    """An object does not match its resource; the message names the field, never its value."""
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The part of metav1.ObjectMeta (and ListMeta) that caches read."""
+    """The fields of metav1.ObjectMeta and ListMeta that are read."""
 
     name: str = ""
     namespace: str = ""
@@ -49,7 +49,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def complete(self) -> bool:
-        """Whether this is the metadata of the bookmark that ends the initial events of a streaming list."""
+        """Whether this metadata belongs to the bookmark that ends a streaming list (KEP-3157)."""
         return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
 
 
@@ -62,10 +62,10 @@ class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A watched object with a scale subresource: what its Scale says, plus what tells versions apart.
+    """A watched object with a scale subresource: the fields of its Scale.
 
-    `replicas` is spec.replicas (1 where it is not set); `selector` is in the text form. `owner` is the client that set
-    the replicas last, as the server names it ("": not known).
+    `replicas` is spec.replicas, 1 if unset; `selector` is a text. `owner` is the field manager that set the replicas
+    last, "" if unknown.
     """
 
     name: str
@@ -158,7 +158,7 @@ class _Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Page(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One page of a list: `items` are not decoded yet, so that one odd object spoils none of the others."""
+    """One page of a list. `items` are decoded one by one, so that one unreadable object does not affect the others."""
 
     metadata: Meta = Meta()
     items: list[msgspec.Raw] | None = None
@@ -175,7 +175,7 @@ _SELECTOR = msgspec.json.Decoder(selector_module.LabelSelector | None)
 
 
 def page(body: bytes) -> Page:
-    """A list's answer; raises ApiError(status=0) where it is none: nothing else may pass for an empty list."""
+    """The page in an answer to a list. Raises ApiError with status 0 for anything else, even an empty object."""
     try:
         answer = _PAGE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -203,10 +203,7 @@ def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
 
 
 def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:
-    """A pod, compact: some 500 bytes each where pods share labels (see `pods.PodCache`) and requests.
-
-    Raises UndecodableError.
-    """
+    """A pod, in about 500 bytes if pods share labels (see `cache.PodCache`) and requests. Raises UndecodableError."""
     try:
         wire = _POD.decode(raw)
         value = _compact(wire)
@@ -221,7 +218,7 @@ def target(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
 
 
 def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
-    """A ReplicationController, whose selector is a plain map of labels; raises UndecodableError."""
+    """A ReplicationController, with a map of labels as selector; raises UndecodableError."""
     return _target(raw, _map_text)
 
 
@@ -248,7 +245,7 @@ def _requests(container: _Container) -> bytes:
 
 
 def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
-    """The requests of the pod itself, where it has any: few pods do."""
+    """The pod-level requests (KEP-2837), None if there are none."""
     own = _amounts(bytes(spec.resources.requests))
     if not own:
         return None
@@ -288,13 +285,13 @@ def _interned(text: str) -> str:
 
 
 def labels(raw: msgspec.Raw) -> dict[str, str]:
-    """A label set. Those who have pods see to it that replicas share theirs."""
+    """The labels, with interned keys; {} for null."""
     return {_interned(key): value for key, value in (_TEXTS.decode(raw) or {}).items()}
 
 
 @functools.lru_cache(maxsize=_SHARED)
 def _amounts(raw: bytes) -> dict[str, int]:
-    """Requests in milli-units: one dict for all containers that ask for the same."""
+    """Requests in milli-units; containers with equal requests share the dict."""
     amounts = _AMOUNTS.decode(raw) or {}
     return {_interned(name): quantity.parse_milli(str(value)) for name, value in amounts.items()}
 
@@ -304,12 +301,12 @@ def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests
     return tuple(ContainerRequests(_interned(name), _amounts(requests)) for name, requests in parts)
 
 
-@functools.lru_cache(maxsize=_LATELY)
+@functools.lru_cache(maxsize=_RECENT)
 def _selector_text(raw: bytes) -> str:
-    """The text of a label selector, as the scale subresource gives it."""
+    """A label selector as a text, as in the scale subresource."""
     return str(selector_module.from_object(_SELECTOR.decode(raw)))
 
 
-@functools.lru_cache(maxsize=_LATELY)
+@functools.lru_cache(maxsize=_RECENT)
 def _map_text(raw: bytes) -> str:
     return str(selector_module.from_object(selector_module.LabelSelector(match_labels=_TEXTS.decode(raw) or {})))

@@ -1,4 +1,4 @@
-"""Other writers of what hpad writes: HPAs that are not its own, and clients that set replicas or statuses."""
+"""Competitors: other HPAs with the same target, and other clients that set replicas or write statuses."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from hpad.kube.codec import Target
 from hpad.kube.watch import ReflectorOptions
 
 RECENT: Final = 300.0
-"""Seconds for which a write of another client counts: two controllers that disagree write far more often."""
+"""Seconds for which a write of another client is reported; controllers that disagree write far more often."""
 UNKNOWN: Final = "HPAs of the API server that scale the same targets cannot be seen"
 
 
 class TargetKey(NamedTuple):
-    """A target, in whatever version of its API and spelling of its kind."""
+    """A target, independent of the API version and of upper and lower case in its kind."""
 
     namespace: str
     group: str
@@ -33,7 +33,7 @@ class TargetKey(NamedTuple):
 
 
 class OtherHpa(msgspec.Struct, frozen=True, gc=False):
-    """An HPA that is not hpad's, narrowed to what it scales; `version` is its resourceVersion."""
+    """An HPA of another controller, and its target; `version` is the resourceVersion."""
 
     key: Key
     target_key: TargetKey
@@ -41,7 +41,7 @@ class OtherHpa(msgspec.Struct, frozen=True, gc=False):
 
 
 def target_key(namespace: str, ref: CrossVersionObjectReference) -> TargetKey:
-    """Where a reference points to."""
+    """The key of the target that a reference names."""
     group, kind = scale.watched(ref)
     return TargetKey(namespace, group, kind.lower(), ref.name)
 
@@ -59,7 +59,7 @@ _HPA: Final = msgspec.json.Decoder(_Hpa)
 
 
 def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[OtherHpa, bool]:
-    """An HPA, and whether it is one of hpad's, which those are that `ours` selects; raises codec.UndecodableError."""
+    """An HPA, and whether `ours` selects it, so that it is hpad's own. Raises codec.UndecodableError."""
     try:
         wire = _HPA.decode(raw)
         labels = codec.labels(wire.metadata.labels)
@@ -72,9 +72,9 @@ def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[OtherHpa, b
 
 
 class OtherHpas:
-    """The HPAs of the API server that hpad does not look after, by the target that they scale.
+    """The HPAs of the API server that hpad does not own, by target.
 
-    `hpa_selector` selects those that it does look after; None: none of them, since its own come from files.
+    `hpa_selector` selects the HPAs that hpad owns; None if its own HPAs come from files.
     """
 
     def __init__(
@@ -86,33 +86,33 @@ class OtherHpas:
         reflector_options: ReflectorOptions | None,
     ) -> None:
         self._ours = None if hpa_selector is None else selector.parse(hpa_selector)
-        self._by_place: dict[TargetKey, set[Key]] = {}
+        self._by_target: dict[TargetKey, set[Key]] = {}
         kind = Kind(paths.HPAS, self._decode, lambda scaler: scaler.version)
         self.cache: Cache[OtherHpa] = Cache(client, kind, namespaces=namespaces, reflector_options=reflector_options)
         self.cache.subscribe(self._changed)
 
-    def of(self, where: TargetKey) -> list[Key]:
-        """The HPAs that scale this target, in the order of their names."""
-        return sorted(self._by_place.get(where, ()))
+    def of(self, target: TargetKey) -> list[Key]:
+        """The HPAs that scale this target, sorted."""
+        return sorted(self._by_target.get(target, ()))
 
     def _decode(self, raw: bytes | msgspec.Raw) -> codec.DecodedObject[OtherHpa]:
         scaler, ours = decode(raw, self._ours)
-        nowhere = msgspec.structs.replace(scaler, target_key=TargetKey("", "", "", ""))
-        return codec.DecodedObject(scaler.key, scaler.version, nowhere if ours else scaler)
+        no_target = msgspec.structs.replace(scaler, target_key=TargetKey("", "", "", ""))
+        return codec.DecodedObject(scaler.key, scaler.version, no_target if ours else scaler)
 
     def _changed(self, key: Key, old: OtherHpa | None, new: OtherHpa | None) -> None:
         if old is not None:
-            self._by_place[old.target_key].discard(key)
-            if not self._by_place[old.target_key]:
-                del self._by_place[old.target_key]
+            self._by_target[old.target_key].discard(key)
+            if not self._by_target[old.target_key]:
+                del self._by_target[old.target_key]
         if new is not None:
-            self._by_place.setdefault(new.target_key, set()).add(key)
+            self._by_target.setdefault(new.target_key, set()).add(key)
 
 
 class Competitors:
-    """What is known of other writers, for each HPA. `others` is None where all HPAs of the API server are hpad's.
+    """The known other writers of each HPA's target and status. `others` is None if hpad owns all HPAs.
 
-    `alone`: no other hpad shares the work with this one, so that a count this one did not write is another client's.
+    `alone`: there is no other hpad replica, so a count that this one did not write comes from another client.
     """
 
     def __init__(self, clock: Clock, others: OtherHpas | None, *, alone: bool = True) -> None:
@@ -124,68 +124,68 @@ class Competitors:
         self._reported: dict[Key, tuple[str, float]] = {}
 
     def of(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
-        """Those that write the target or the status of an HPA, besides hpad."""
-        where = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
-        found = [] if self._others is None else [Competitor(HPA, str(key)) for key in self._others.of(where)]
-        writes = ((SCALE, self._scaled.get(where)), (STATUS, self._reported.get(hpa.metadata.key)))
+        """The other writers of the target and of the status of an HPA."""
+        target = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        found = [] if self._others is None else [Competitor(HPA, str(key)) for key in self._others.of(target)]
+        writes = ((SCALE, self._scaled.get(target)), (STATUS, self._reported.get(hpa.metadata.key)))
         for what, written in writes:
             if written is not None and self._clock.monotonic() - written[1] < RECENT:
                 found.append(Competitor(what, written[0]))
         return tuple(found)
 
     def watch(self, targets: Mapping[tuple[str, str], Cache[Target]]) -> None:
-        """Follow who sets the replicas of these kinds of targets, which are keyed by group and kind."""
+        """Observes which client sets the replicas of these targets; keys are group and kind."""
         for (group, kind), cache in targets.items():
             cache.subscribe(functools.partial(self._target, (group, kind.lower())))
 
-    def writing(self, where: TargetKey) -> None:
-        """hpad is about to set the replicas of this target; whether it will have done so is not known yet."""
-        self._written.pop(where, None)
+    def writing(self, target: TargetKey) -> None:
+        """Called before hpad sets the replicas of this target; the write may fail."""
+        self._written.pop(target, None)
 
-    def written(self, where: TargetKey, scale: Scale) -> None:
-        """hpad has set the replicas of this target; `scale` is what the server made of it."""
+    def written(self, target: TargetKey, scale: Scale) -> None:
+        """Called after hpad has set the replicas of this target; `scale` is the server's answer."""
         if self._alone:
-            self._written[where] = (scale.metadata.get("uid"), scale.spec.replicas)
+            self._written[target] = (scale.metadata.get("uid"), scale.spec.replicas)
 
-    def seen(self, where: TargetKey, scale: Scale) -> None:
-        """The target is set to this count: where hpad had set another, another client has changed it.
+    def seen(self, target: TargetKey, scale: Scale) -> None:
+        """Called with the target's scale as read: if hpad had written another count, another client has changed it.
 
-        That tells of targets that are not watched, and of another hpad, which has the same name in managedFields.
+        This also works for targets that are not watched, and for another hpad with the same name in managedFields.
         """
-        uid, replicas = self._written.get(where, (None, scale.spec.replicas))
+        uid, replicas = self._written.get(target, (None, scale.spec.replicas))
         if replicas == scale.spec.replicas:
             return
-        del self._written[where]
+        del self._written[target]
         if uid == scale.metadata.get("uid"):
-            held = self._scaled.get(where)
-            self._scaled[where] = (UNNAMED if held is None else held[0], self._clock.monotonic())
+            held = self._scaled.get(target)
+            self._scaled[target] = (UNNAMED if held is None else held[0], self._clock.monotonic())
 
     def status_written(self, key: Key, manager: str) -> None:
-        """Another client has written the status of this HPA just now."""
+        """Called when another client has written the status of this HPA."""
         self._reported[key] = (manager, self._clock.monotonic())
 
     def forget(self, hpa: HorizontalPodAutoscaler) -> None:
-        """The HPA is gone, is another one of the same name, or has another target."""
-        where = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        """Called when the HPA was deleted, replaced under the same name, or has another target."""
+        target = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         self._reported.pop(hpa.metadata.key, None)
-        self._written.pop(where, None)
-        self._scaled.pop(where, None)
+        self._written.pop(target, None)
+        self._scaled.pop(target, None)
 
     def _target(self, at: tuple[str, str], key: Key, old: Target | None, new: Target | None) -> None:
-        where = TargetKey(key.namespace, *at, key.name)
+        target = TargetKey(key.namespace, *at, key.name)
         if old is None or new is None or old.uid != new.uid:
-            self._scaled.pop(where, None)
+            self._scaled.pop(target, None)
             if new is None:
-                self._written.pop(where, None)
-        elif _taken(old, new) or (where in self._scaled and _again(old, new)):
-            self._scaled[where] = (new.owner, self._clock.monotonic())
+                self._written.pop(target, None)
+        elif _overwritten(old, new) or (target in self._scaled and _set_again(old, new)):
+            self._scaled[target] = (new.owner, self._clock.monotonic())
 
 
-def _taken(old: Target, new: Target) -> bool:
-    """Whether another client has set the count that hpad had set last."""
+def _overwritten(old: Target, new: Target) -> bool:
+    """Whether another client has replaced the count that hpad had set."""
     return old.owner == managed_fields.OURS and new.owner not in ("", managed_fields.OURS)
 
 
-def _again(old: Target, new: Target) -> bool:
-    """Whether another client has set the count once more."""
+def _set_again(old: Target, new: Target) -> bool:
+    """Whether another client has set the count again."""
     return new.owner not in ("", managed_fields.OURS) and (new.replicas, new.owner) != (old.replicas, old.owner)

@@ -1,5 +1,6 @@
-"""Which resource a kind is, asked of the API server: all groups at once where it can say so (aggregated discovery,
-KEP-3352), else `/api/v1`, `/apis/<group>` and `/apis/<group>/<version>`.
+"""Finds the resource of a kind: by aggregated discovery (KEP-3352) of all groups at once, or else by separate requests.
+
+The separate requests are `/api/v1`, `/apis/<group>` and `/apis/<group>/<version>`.
 """
 
 import asyncio
@@ -11,18 +12,18 @@ from hpad.kube import errors, paths
 from hpad.kube.client import Client
 
 S = TypeVar("S")
-_AGAIN_S = 10.0  # how long an answer "no such kind" is believed
-_MOST_GROUPS = 1024  # that are remembered, most of which no server has: whoever writes HPAs may name any
+_RETRY_S = 10.0  # between two requests for a kind that the server does not have
+_MOST_GROUPS = 1024  # remembered groups; HPAs may name any number of groups that do not exist
 _AGGREGATED = ",".join(
     [f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")]
     + ["application/json"]
 )
 _BAD_ANSWER = "BadAnswer"
-_KNOWS_NONE = frozenset({403, 404, 406})
+_UNSUPPORTED = frozenset({403, 404, 406})
 
 
 class Found(NamedTuple):
-    """What discovery knows of a kind."""
+    """The result of discovery for a kind."""
 
     resource: paths.Resource
     namespaced: bool
@@ -89,10 +90,10 @@ _RESOURCES = msgspec.json.Decoder(_Resources)
 
 
 class Discovery:
-    """Kinds by group, as the HPA controller looks them up: the version in a reference does not matter, the group does.
+    """Kinds by group. As in the HPA controller, the version in a reference does not matter.
 
-    What is found is kept until `forget`; what is not (or has no scale subresource) is asked for again, at most each ten
-    seconds a group, and by one reconcile for all that wait for it.
+    Found kinds are kept until `forget`. For a missing kind, or one without scale subresource, the group is read again
+    at most every 10 seconds; concurrent reconciles share the request.
     """
 
     def __init__(self, client: Client) -> None:
@@ -102,7 +103,7 @@ class Discovery:
         self._asking = asyncio.Lock()
 
     async def resolve(self, api_version: str, kind: str) -> Found:
-        """The resource of a kind. Raises ApiError: reason "NoMatch" where the server has none, else what failed."""
+        """The resource of a kind. Raises ApiError, with reason "NoMatch" if the server does not have the kind."""
         group = group_of(api_version)
         found = self._known.get(group, {}).get(kind)
         if found is None or not found.has_scale:
@@ -115,23 +116,23 @@ class Discovery:
         return found
 
     def forget(self, api_version: str) -> None:
-        """The server no longer knows what was found in this group: ask anew the next time."""
+        """Called when the server does not have a found resource any more: the group is read again on the next use."""
         if self._may_ask(group_of(api_version)):
             self._known.pop(group_of(api_version), None)
 
     def _may_ask(self, group: str) -> bool:
         asked = self._asked.get(group)
-        return asked is None or self._client.clock.monotonic() - asked >= _AGAIN_S
+        return asked is None or self._client.clock.monotonic() - asked >= _RETRY_S
 
     async def _refresh(self, group: str) -> None:
-        """Learn a group anew, and all others along with it where one answer holds them all."""
+        """Reads a group, and all others if aggregated discovery is supported."""
         found = await self._all(core=not group)
         if found is None or found.get(group, {}) is None:
             found = {group: await self._read(group)}
         now = self._client.clock.monotonic()
         for name, kinds in {group: {}, **found}.items():
             if kinds is not None:
-                self._known[name] = _spelled(kinds)
+                self._known[name] = _with_lower_case(kinds)
                 self._asked.pop(name, None)
                 self._asked[name] = now
         for oldest in list(self._asked)[:-_MOST_GROUPS]:
@@ -139,15 +140,15 @@ class Discovery:
             self._known.pop(oldest, None)
 
     async def _all(self, *, core: bool) -> dict[str, dict[str, Found] | None] | None:
-        """All groups (or the core group) of aggregated discovery; None where the server has no such thing.
+        """All groups, or the core group, of aggregated discovery; None if the server does not support it.
 
-        A group is None where its own server did not answer of late: only asking that one tells what is wrong.
+        A group is None if its aggregated API server does not answer: a request for that group shows the error.
         """
         try:
             body = await self._client.request("GET", "/api" if core else "/apis", accept=_AGGREGATED)
             answer = _decoded(_ALL, body)
         except errors.ApiError as error:
-            if error.status in _KNOWS_NONE or error.reason == _BAD_ANSWER:
+            if error.status in _UNSUPPORTED or error.reason == _BAD_ANSWER:
                 return None
             raise
         if answer.kind != "APIGroupDiscoveryList":
@@ -155,7 +156,7 @@ class Discovery:
         return {group.metadata.name: _kinds_of(group) for group in answer.items}
 
     async def _read(self, group: str) -> dict[str, Found]:
-        """All kinds of a group; of a kind in several versions the preferred one (or the first listed)."""
+        """All kinds of a group; for a kind in several versions the preferred version, or else the first."""
         kinds: dict[str, Found] = {}
         for version in await self._versions(group):
             for kind, found in (await self._kinds(group, version)).items():
@@ -195,7 +196,7 @@ class Discovery:
 
 
 def _kinds_of(group: _AggregatedGroup) -> dict[str, Found] | None:
-    """The kinds of a group; versions come in the order in which the server prefers them."""
+    """The kinds of a group, None if it is stale; the server lists the preferred version first."""
     if any(version.freshness == "Stale" for version in group.versions):
         return None
     kinds: dict[str, Found] = {}
@@ -208,13 +209,13 @@ def _kinds_of(group: _AggregatedGroup) -> dict[str, Found] | None:
     return kinds
 
 
-def _spelled(kinds: dict[str, Found]) -> dict[str, Found]:
-    """With each kind in lower case as well: the REST mappers of Kubernetes know it by that name, too."""
+def _with_lower_case(kinds: dict[str, Found]) -> dict[str, Found]:
+    """Adds each kind in lower case, as the REST mappers of Kubernetes do."""
     return {**{kind.lower(): found for kind, found in kinds.items()}, **kinds}
 
 
 def group_of(api_version: str) -> str:
-    """`apps/v1` -> `apps`, `v1` -> `` (the core group). Raises ApiError for what is no apiVersion."""
+    """`apps/v1` -> `apps`, `v1` -> `` (the core group). Raises ApiError for an invalid apiVersion."""
     if api_version.count("/") > 1:
         message = f"invalid API version in scale target reference: unexpected GroupVersion string: {api_version}"
         raise errors.ApiError(400, "BadRequest", message)

@@ -1,12 +1,8 @@
-"""Events as Kubernetes' own clients write them: best effort, in the background, never in anybody's way.
+"""Records core/v1 Events in the background, best effort, with the aggregation rules of client-go.
 
-What becomes of an event: a new one, a count on an old one, part of a combined one, or nothing.
-
-The rules and figures of Kubernetes' own clients (client-go, tools/record, EventCorrelator with its defaults), so that
-`kubectl describe` reads the same. Pure: `now` is an argument.
-
-What is remembered, thousands of times, may outlive what it is about: so objects and messages are known by digests
-alone, and what was remembered of an object that is gone is let go of (client-go keeps it until others take its place).
+Repeated events become a count, many similar ones a combined event, and too many are dropped. Rules and figures are the
+defaults of client-go (tools/record/events_cache.go: EventCorrelator), so that `kubectl describe` shows the same.
+Objects and messages are kept as digests; unlike client-go, the entries of a deleted object are dropped early.
 """
 
 import asyncio
@@ -33,21 +29,21 @@ V = TypeVar("V")
 
 COMBINED = "(combined from similar events): "
 _REMEMBERED = 4096
-_SIMILAR = 10  # different messages of one reason, from which on they are combined
-_FORGET = timedelta(minutes=10)
+_SIMILAR = 10  # different messages of one reason after which they are combined
+_SIMILAR_SPAN = timedelta(minutes=10)
 _BURST = 25.0
-_REFILL = timedelta(minutes=5)  # for one more event of one source about one object
+_REFILL = timedelta(minutes=5)  # per event of one type about one object
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_NAME: Final = 253  # of a DNS subdomain (RFC 1123), as names of objects are
+_LONGEST_NAME: Final = 253  # object names are DNS subdomains (RFC 1123)
 _DIGEST: Final = 16
-_MARK: Final = 8  # of what is told apart from few others: the messages of one reason, the reasons of one object
-_SWEPT: Final = 32
-"""So many objects that are gone are let go of at a time: each takes a look at all that is remembered."""
+_SHORT_DIGEST: Final = 8  # of a message or a reason: few exist per object
+_FORGOTTEN_AT_ONCE: Final = 32
+"""Deleted objects are forgotten in batches, since each batch scans all entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object an event is about: the fields of core/v1 ObjectReference."""
+    """The object of an event: the fields of core/v1 ObjectReference."""
 
     kind: str
     namespace: str
@@ -59,7 +55,7 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class CountedEvent:
-    """One core/v1 Event: about what, which, since when and how often. `name` is its object name."""
+    """One core/v1 Event with its count; `name` is the name of the Event object, `combined` as in client-go."""
 
     about: ObjectReference
     type: str
@@ -74,14 +70,14 @@ class CountedEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventWrite:
-    """`event` as it is to stand on the server; `exists` where it is there already and only its count changes."""
+    """The event as the server shall have it; `exists` if only the count of an existing Event changes."""
 
     event: CountedEvent
     exists: bool
 
 
 class _Recent(OrderedDict[bytes, V], Generic[V]):
-    """The entries used last, as many as client-go remembers. A key begins with the digest of its object."""
+    """The 4096 most recently used entries, as in client-go. A key starts with the digest of its object."""
 
     def use(self, key: bytes, value: V) -> None:
         self[key] = value
@@ -90,13 +86,13 @@ class _Recent(OrderedDict[bytes, V], Generic[V]):
             self.popitem(last=False)
 
     def drop(self, objects: Collection[bytes]) -> None:
-        """Let go of everything about objects with these digests."""
+        """Deletes the entries of objects with these digests."""
         for key in [key for key in self if key[:_DIGEST] in objects]:
             del self[key]
 
 
 class _Seen(msgspec.Struct, frozen=True, gc=False):
-    """The name of the Event that stands for an occurrence, when it was first seen, and how often."""
+    """The name of the Event object, the time of the first occurrence, and the number of occurrences."""
 
     name: str
     first: datetime
@@ -104,21 +100,21 @@ class _Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Similar(msgspec.Struct, frozen=True, gc=False):
-    """Marks of the different messages of one reason, oldest first, and when the last one came."""
+    """Short digests of the different messages of one reason, oldest first, and the time of the last one."""
 
-    marks: "array[int]"
+    digests: "array[int]"
     last: datetime
 
 
 class _Bucket(msgspec.Struct, frozen=True, gc=False):
-    """How many more events are let through, as of then."""
+    """A token bucket: the tokens at the time `filled`."""
 
     tokens: float
     filled: datetime
 
 
 class EventAggregator:
-    """Remembers what was recorded; one for all events of one source."""
+    """Aggregates the events of one source. Pure: times are arguments."""
 
     def __init__(self) -> None:
         self._similar: _Recent[_Similar] = _Recent()
@@ -127,47 +123,48 @@ class EventAggregator:
         self._gone: set[bytes] = set()
         self._last_name = 0
 
-    def judge(self, about: ObjectReference, type: str, reason: str, message: str, now: datetime) -> EventWrite | None:
-        """What to do about an event that happened now; None: drop it, there were too many."""
-        whose = _whose(about)
-        key = whose + _mark(type, reason, message)
-        combined = self._combines(whose, type, reason, message, now)
+    def aggregate(
+        self, about: ObjectReference, type: str, reason: str, message: str, now: datetime
+    ) -> EventWrite | None:
+        """The write for an event that occurred now; None if there were too many."""
+        subject = _object_digest(about)
+        key = subject + _short_digest(type, reason, message)
+        combined = self._combines(subject, type, reason, message, now)
         if combined:
-            key, message = whose + _mark(type, reason), COMBINED + message
+            key, message = subject + _short_digest(type, reason), COMBINED + message
         before = self._seen.get(key)
         if before is None:
             seen = _Seen(self._name(about.name, now), now, 1)
         else:
             seen = _Seen(before.name, before.first, before.count + 1)
         self._seen.use(key, seen)
-        if not self._allows(whose + _mark(type), now):
+        if not self._allows(subject + _short_digest(type), now):
             return None
         event = CountedEvent(about, type, reason, message, seen.name, seen.first, now, seen.count, combined)
         return EventWrite(event, before is not None)
 
     def forget(self, about: ObjectReference) -> None:
-        """The object is gone for good. A few of them may be remembered for a while yet, and so may be one of whom an
-        event is judged only after this."""
-        self._gone.add(_whose(about))
-        if len(self._gone) < _SWEPT:
+        """Drops the entries of a deleted object, a batch of objects at a time."""
+        self._gone.add(_object_digest(about))
+        if len(self._gone) < _FORGOTTEN_AT_ONCE:
             return
         gone, self._gone = self._gone, set()
         self._similar.drop(gone)
         self._seen.drop(gone)
         self._spam.drop(gone)
 
-    def _combines(self, whose: bytes, type: str, reason: str, message: str, now: datetime) -> bool:
-        """Whether there were so many different messages of one reason lately that they become one event."""
-        group = whose + _mark(type, reason)
-        mark = int.from_bytes(_mark(message), "big")
-        held = self._similar.get(group)
-        marks = held.marks if held is not None and now - held.last <= _FORGET else array("Q")
-        if mark not in marks:
-            marks.append(mark)
-        self._similar.use(group, _Similar(marks, now))
-        if len(marks) < _SIMILAR:
+    def _combines(self, subject: bytes, type: str, reason: str, message: str, now: datetime) -> bool:
+        """Whether the event joins a combined one: its reason has had 10 different messages, no gap over 10 minutes."""
+        group = subject + _short_digest(type, reason)
+        digest = int.from_bytes(_short_digest(message), "big")
+        before = self._similar.get(group)
+        digests = before.digests if before is not None and now - before.last <= _SIMILAR_SPAN else array("Q")
+        if digest not in digests:
+            digests.append(digest)
+        self._similar.use(group, _Similar(digests, now))
+        if len(digests) < _SIMILAR:
             return False
-        del marks[0]
+        del digests[0]
         return True
 
     def _allows(self, key: bytes, now: datetime) -> bool:
@@ -178,7 +175,7 @@ class EventAggregator:
         return allowed
 
     def _name(self, about: str, now: datetime) -> str:
-        """`<object>.<nanoseconds in hex>`, never the same twice; a UUID where that is longer than a name may be."""
+        """`<object>.<nanoseconds in hex>`, unique; a UUID if that is too long for a name."""
         nanoseconds = (now - _EPOCH) // timedelta(microseconds=1) * 1000
         self._last_name = max(nanoseconds, self._last_name + 1)
         name = f"{about}.{self._last_name:x}"
@@ -190,13 +187,13 @@ def _uuid(text: str) -> str:
     return str(uuid.UUID(bytes=digest, version=4))
 
 
-def _whose(about: ObjectReference) -> bytes:
-    """What tells the object, in whatever version, from all others."""
+def _object_digest(about: ObjectReference) -> bytes:
+    """The digest of the object, independent of its resourceVersion."""
     return _digest((about.kind, about.namespace, about.name, about.uid, about.api_version), _DIGEST)
 
 
-def _mark(*texts: str) -> bytes:
-    return _digest(texts, _MARK)
+def _short_digest(*texts: str) -> bytes:
+    return _digest(texts, _SHORT_DIGEST)
 
 
 def _digest(texts: tuple[str, ...], size: int) -> bytes:
@@ -206,31 +203,30 @@ def _digest(texts: tuple[str, ...], size: int) -> bytes:
 COMPONENT = "horizontal-pod-autoscaler"
 _QUEUED = 1000
 _TRIES = 12
-_BETWEEN_S = 10.0
-_NAMESPACES = 1024
-"""So many namespaces whose events are refused are told apart in the log."""
+_RETRY_S = 10.0
+_NAMESPACES = 1024  # namespaces with refused events that are logged separately
 _MERGE_PATCH = "application/merge-patch+json"
 
 
-class _Waiting(NamedTuple):
+class _Queued(NamedTuple):
     about: ObjectReference
     event: Event
     at: datetime
 
 
 class EventRecorder:
-    """Takes events at once and writes them from `run`. `dropped` counts those that never reach the server."""
+    """Queues events, and writes them in `run`. `dropped` counts the events that did not reach the server."""
 
     def __init__(self, client: Client, *, component: str = COMPONENT) -> None:
         self.dropped = 0
         self._client = client
         self._clock = client.clock
         self._component = component
-        self._correlator = EventAggregator()
-        self._queue: deque[_Waiting] = deque()
-        self._filled = asyncio.Event()
-        self._written = asyncio.Event()
-        self._written.set()
+        self._aggregator = EventAggregator()
+        self._queue: deque[_Queued] = deque()
+        self._not_empty = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         log = structlog.get_logger("hpad.kube", component=component)
         full = "too many events wait for the API server: new ones are dropped"
         self._full = Episode(log, self._clock, full, "events are taken again")
@@ -240,47 +236,47 @@ class EventRecorder:
         )
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
-        """Take an event about an HPA; where too many wait already it is dropped, as client-go drops it."""
+        """Queues an event about an HPA; drops it if the queue is full, as client-go does."""
         self.record_for(_about(hpa), event)
 
     def record_for(self, about: ObjectReference, event: Event) -> None:
-        """Take an event about any object."""
+        """Queues an event about any object."""
         if len(self._queue) >= _QUEUED:
             self.dropped += 1
             self._full.occurred(waiting=_QUEUED)
             return
-        self._queue.append(_Waiting(about, event, self._clock.now()))
-        self._written.clear()
-        self._filled.set()
+        self._queue.append(_Queued(about, event, self._clock.now()))
+        self._idle.clear()
+        self._not_empty.set()
 
     def forget(self, hpa: HorizontalPodAutoscaler) -> None:
-        """The HPA is gone: nothing more will be told of it, so no count of its events needs to be known."""
-        self._correlator.forget(_about(hpa))
+        """Drops the counts of the events of a deleted HPA."""
+        self._aggregator.forget(_about(hpa))
 
     async def flush(self) -> None:
-        """Wait until everything recorded so far has been written or given up."""
-        await self._written.wait()
+        """Waits until every queued event was written or dropped."""
+        await self._idle.wait()
 
     async def run(self) -> None:
-        """Write what is recorded, in order, for ever."""
+        """Writes queued events in order until cancelled."""
         while True:
-            await self._filled.wait()
+            await self._not_empty.wait()
             while self._queue:
                 await self._try(self._queue.popleft())
-            self._full.ended()  # only now: with room for one event it would begin again with the next
-            self._filled.clear()
-            self._written.set()
+            self._full.ended()  # not earlier: with room for one event, the next would start a new episode
+            self._not_empty.clear()
+            self._idle.set()
 
-    async def _try(self, waiting: _Waiting) -> None:
+    async def _try(self, waiting: _Queued) -> None:
         try:
             await self._handle(waiting)
-        except Exception as error:  # noqa: BLE001  # one event must not end the caches
+        except Exception as error:  # noqa: BLE001  # a bug with one event must not stop the caches
             self.dropped += 1
             self._bugs.occurred(error=f"{type(error).__name__}: {error}", reason=waiting.event.reason)
 
-    async def _handle(self, waiting: _Waiting) -> None:
+    async def _handle(self, waiting: _Queued) -> None:
         event = waiting.event
-        verdict = self._correlator.judge(waiting.about, event.type, event.reason, event.message, waiting.at)
+        verdict = self._aggregator.aggregate(waiting.about, event.type, event.reason, event.message, waiting.at)
         if verdict is None:
             self.dropped += 1
             return
@@ -292,7 +288,7 @@ class EventRecorder:
                 self._bugs.ended()
                 return
             except errors.ApiError as error:
-                if error.status:  # an answer, whichever: others wait behind this event
+                if error.status:  # any answer is final: other events wait behind this one
                     self._refused.occurred(
                         subject=namespace,
                         cause=error.status,
@@ -301,7 +297,7 @@ class EventRecorder:
                         reason=event.reason,
                     )
                     break
-            await self._clock.sleep(_BETWEEN_S)
+            await self._clock.sleep(_RETRY_S)
         self.dropped += 1
 
     async def _write(self, verdict: EventWrite) -> None:
@@ -325,7 +321,7 @@ def _about(hpa: HorizontalPodAutoscaler) -> ObjectReference:
 
 
 def created(event: CountedEvent, component: str) -> dict[str, Any]:
-    """The core/v1 Event to POST. A combined one names no reporting component, as client-go leaves it out there."""
+    """The core/v1 Event to POST. A combined event has no reporting component, as in client-go."""
     about = event.about
     return {
         "kind": "Event",
@@ -353,10 +349,10 @@ def created(event: CountedEvent, component: str) -> dict[str, Any]:
 
 
 def counted(event: CountedEvent) -> dict[str, Any]:
-    """The patch for an event that happened once more."""
+    """The patch for one more occurrence of an event."""
     return {"count": event.count, "lastTimestamp": _seconds(event.last), "message": event.message}
 
 
 def _seconds(moment: datetime) -> str:
-    """RFC 3339 to the second, as metav1.Time is written."""
+    """RFC 3339 in whole seconds, like metav1.Time."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

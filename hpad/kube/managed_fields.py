@@ -1,18 +1,18 @@
-"""Who wrote which field of an object: `metadata.managedFields` (KEP-555), as far as it tells of other writers."""
+"""Reads from `metadata.managedFields` (KEP-555) which clients set the replicas and write the status of an object."""
 
 from typing import Final
 
 import msgspec
 
 OURS: Final = "hpad"
-"""The manager that an API server notes for our writes: the user agent up to its first slash."""
+"""The manager of hpad's writes: API servers use the user agent up to its first slash."""
 BUILT_IN: Final = "kube-controller-manager"
 """The manager of the writes of the built-in HPA controller."""
 SCALE: Final = "scale"
 STATUS: Final = "status"
 _NO_CLIENT: Final = ("ancient-changes", "before-first-apply")
-"""Under these names an API server notes the writes of clients that it does not name (any more): hpad may be one of
-them. Source: Kubernetes 1.36, managedfields: capmanagers.go, skipnonapplied.go."""
+"""Managers of writes by clients that the server does not name, possibly hpad. Source: Kubernetes 1.36,
+managedfields: capmanagers.go, skipnonapplied.go."""
 _ABSENT: Final = msgspec.Raw(b"")
 _REPLICAS: Final = b'"f:replicas"'
 
@@ -39,7 +39,7 @@ _FIELDS: Final = msgspec.json.Decoder(_Fields)
 
 
 def entries(raw: bytes | msgspec.Raw) -> tuple[Entry, ...]:
-    """The entries of a `metadata.managedFields`; none where it is absent or has another form. Never raises."""
+    """The entries of `metadata.managedFields`; none if it is absent or malformed. Never raises."""
     if not raw:
         return ()
     try:
@@ -49,10 +49,10 @@ def entries(raw: bytes | msgspec.Raw) -> tuple[Entry, ...]:
 
 
 def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
-    """The manager that set `spec.replicas` last, by its scale subresource or otherwise; None where no client is named.
+    """The manager that set `spec.replicas` last, by the scale subresource or otherwise; None if no client is named.
 
-    A client that changes a value becomes its only owner among those that update; one that applies the same value
-    owns it, too. While hpad is an owner, no other client has changed the count since.
+    An update that changes a value makes its client the only owner; a client that applies the same value becomes a
+    further owner. So while hpad is an owner, no other client has changed the count.
     """
     if _REPLICAS not in bytes(raw):
         return None
@@ -62,7 +62,7 @@ def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
 
 
 def writers_of_status(raw: bytes | msgspec.Raw) -> dict[str, str]:
-    """The managers other than hpad that own fields of the status, each with when it last changed one of them."""
+    """The managers other than hpad that own status fields, each with the time of its last change."""
     found: dict[str, str] = {}
     for entry in entries(raw):
         if entry.subresource == STATUS and entry.manager not in (OURS, *_NO_CLIENT):

@@ -1,4 +1,4 @@
-"""Paths of the Kubernetes API: writing them, and naming what one of them asks for."""
+"""Resources of the Kubernetes API and their URL paths."""
 
 from typing import NamedTuple
 from urllib.parse import quote
@@ -7,7 +7,7 @@ from hpad.api.metadata import Key
 
 
 class Resource(NamedTuple):
-    """A resource of the API: `group` is "" for the core group; prints as Kubernetes names it, `deployments.apps`."""
+    """A resource of the API; `group` is "" for the core group. Its text is the Kubernetes name, `deployments.apps`."""
 
     group: str
     version: str
@@ -19,16 +19,16 @@ class Resource(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The path of its version: `/api/v1` or `/apis/apps/v1`."""
+        """The path of the version: `/api/v1` or `/apis/apps/v1`."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def collection(self, namespace: str = "") -> str:
-        """The path of all its objects, or of those of one namespace."""
+        """The path of all objects, or of the objects of one namespace."""
         scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         return f"{self.root}{scope}/{self.plural}"
 
     def object(self, key: Key, subresource: str = "") -> str:
-        """The path of one object, or of a subresource of it."""
+        """The path of one object, or of its subresource."""
         path = f"{self.collection(key.namespace)}/{quote(key.name, safe='')}"
         return f"{path}/{subresource}" if subresource else path
 
@@ -43,10 +43,7 @@ REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "Replicat
 
 
 def described(method: str, path: str) -> str:
-    """`get deployments.apps web`, as Kubernetes clients end the text of an unexplained error.
-
-    "" for a path that asks for no resource.
-    """
+    """`get deployments.apps web`, as in error texts of Kubernetes clients; "" for a path without a resource."""
     parts = path.strip("/").split("/")
     roots = {"api": 2, "apis": 3}.get(parts[0], len(parts))
     group, rest = parts[1] if parts[0] == "apis" and len(parts) > 1 else "", parts[roots:]

@@ -1,4 +1,4 @@
-"""The scale subresource of any kind: read from watched objects where they are watched, else asked for; and written."""
+"""Reads and writes the scale subresource of any kind; reads watched objects from their caches."""
 
 import math
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ _SCALE = msgspec.json.Decoder(Scale)
 
 
 class Scales:
-    """Reads and writes of scales. `caches` are those of the kinds that may be watched, by group and kind.
+    """Reads and writes scales. `caches` are the caches of the watched kinds, by group and kind.
 
-    What a cache knows is believed for `max_staleness` seconds after it was last heard of.
+    A cache is trusted until it has not been heard of for `max_staleness` seconds.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Scales:
         self._discovery = discovery.Discovery(client)
 
     async def read(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The scale of a target: from its watched object, or else by GET (a missing one too: the server has the word).
+        """The scale of a target: from its watched object, or else by GET, also if the cache does not have the object.
 
-        Raises ApiError, its message Kubernetes' own.
+        Raises ApiError with the message of Kubernetes.
         """
         return self.peek(namespace, ref) or await self.fresh(namespace, ref)
 
     def peek(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
-        """The scale of a target as its watched object has it; None where that is not known, or too old."""
+        """The scale from the watched object; None if it is unknown or too old."""
         cache = self._cache(ref)
         if cache is None or not self._trusted(cache, namespace):
             return None
@@ -60,13 +60,13 @@ class Scales:
         return None if target is None else from_target(target)
 
     def owner(self, namespace: str, ref: CrossVersionObjectReference) -> str:
-        """The manager that set the replicas of a watched target last (see `managed`), "" where that is not known."""
+        """The manager that set the replicas of a watched target last (see `managed_fields`), "" if unknown."""
         cache = self._cache(ref)
         target = None if cache is None else cache.get(Key(namespace, ref.name))
         return "" if target is None else target.owner
 
     async def fresh(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The scale as the API server has it now; raises ApiError."""
+        """The scale as the API server has it now. Raises ApiError."""
         path = await self._path(namespace, ref)
         try:
             body = await self._client.request("GET", path)
@@ -74,34 +74,38 @@ class Scales:
             if error.no_resource:
                 self._discovery.forget(ref.api_version)
             raise
-        return self._taken(namespace, ref, decode(body))
+        return self._offered(namespace, ref, decode(body))
 
     async def write(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
-        """PUT the scale, once; `scale.metadata` carries the resourceVersion it was read at. Raises ApiError.
+        """Writes the scale in one attempt, with the resourceVersion in `scale.metadata`. Raises ApiError.
 
-        After a success the watched object is up to date here, whatever the watch brings first.
+        A success updates the cached object at once, before the watch delivers the change.
         """
         path = await self._path(namespace, ref)
         body = await self._client.request("PUT", path, body=msgspec.json.encode(scale))
-        return self._taken(namespace, ref, decode(body), written=True)
+        return self._offered(namespace, ref, decode(body), written=True)
 
     def _trusted(self, cache: Cache[Target], namespace: str) -> bool:
         now = self._client.clock.monotonic()
         return cache.covers(namespace) and cache.staleness(now, namespace) <= self._max_staleness
 
     def _cache(self, ref: CrossVersionObjectReference) -> Cache[Target] | None:
-        """None as well where the reference names no group at all: whoever asks the server for it learns that."""
+        """The cache of the reference's kind, None if the kind is not watched or the reference is invalid."""
         return self._caches.get(watched(ref))
 
     async def _path(self, namespace: str, ref: CrossVersionObjectReference) -> str:
         cache = self._cache(ref)
         if cache is not None:
             return cache.kind.resource.object(Key(namespace, ref.name), "scale")
-        found = await self._discovery.resolve(ref.api_version, ref.kind)  # without a scale too: the server has the word
+        found = await self._discovery.resolve(
+            ref.api_version, ref.kind
+        )  # also for a kind without scale: the server's error is reported
         return found.resource.object(Key(namespace if found.namespaced else "", ref.name), "scale")
 
-    def _taken(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, written: bool = False) -> Scale:
-        """Bring the watched object up to what the server just said of its scale."""
+    def _offered(
+        self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, written: bool = False
+    ) -> Scale:
+        """Updates the cached object from an answer of the server."""
         cache, key = self._cache(ref), Key(namespace, ref.name)
         held = cache.get(key) if cache is not None else None
         if cache is not None and held is not None and held.uid == scale.metadata.get("uid", held.uid):
@@ -113,12 +117,12 @@ class Scales:
 
 
 def watched(ref: CrossVersionObjectReference) -> tuple[str, str]:
-    """Group and kind under which a target is watched, if it is; as with Kubernetes the kind may be in lower case."""
+    """Group and kind of a target; as in Kubernetes the kind may be in lower case."""
     return ref.api_version.rpartition("/")[0], _SPELLED.get(ref.kind, ref.kind)
 
 
 def from_target(target: Target) -> Scale:
-    """The Scale that the API server would answer for a watched object."""
+    """The Scale of a watched object, as the API server would return it."""
     metadata = {
         "name": target.name,
         "namespace": target.namespace,
@@ -134,10 +138,10 @@ def from_target(target: Target) -> Scale:
 
 
 def decode(body: bytes) -> Scale:
-    """A Scale from the wire, its selector in canonical text.
+    """Decodes a Scale, with its selector as canonical text.
 
-    Raises ApiError where it is none, or where its selector is none that a LabelSelector can say: the clients of
-    Kubernetes turn it into one, and back.
+    Raises ApiError for anything else, and for a selector that no LabelSelector can express: Kubernetes clients convert
+    it to a LabelSelector and back.
     """
     try:
         scale = _SCALE.decode(body)

@@ -11,9 +11,10 @@ WEB = ObjectReference("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v
 SECOND = timedelta(seconds=1)
 
 
-def feed(correlator, messages, *, about=WEB, type="Normal", reason="SuccessfulRescale", start=NOW, every=SECOND):
+def feed(aggregator, messages, *, about=WEB, type="Normal", reason="SuccessfulRescale", start=NOW, every=SECOND):
     return [
-        correlator.judge(about, type, reason, message, start + index * every) for index, message in enumerate(messages)
+        aggregator.aggregate(about, type, reason, message, start + index * every)
+        for index, message in enumerate(messages)
     ]
 
 
@@ -61,63 +62,63 @@ def test_from_the_tenth_different_message_on_events_are_combined():
 
 
 def test_other_reasons_and_other_objects_are_not_similar():
-    correlator = EventAggregator()
-    feed(correlator, [f"New size: {size}" for size in range(12)])
-    (other,) = feed(correlator, ["x"], reason="FailedRescale")
+    aggregator = EventAggregator()
+    feed(aggregator, [f"New size: {size}" for size in range(12)])
+    (other,) = feed(aggregator, ["x"], reason="FailedRescale")
     (elsewhere,) = feed(
-        correlator, ["New size: 99"], about=ObjectReference("HorizontalPodAutoscaler", "n", "b", "v", "v2")
+        aggregator, ["New size: 99"], about=ObjectReference("HorizontalPodAutoscaler", "n", "b", "v", "v2")
     )
     assert other.event.message == "x"
     assert elsewhere.event.message == "New size: 99"
 
 
 def test_after_ten_quiet_minutes_events_stand_for_themselves_again():
-    correlator = EventAggregator()
-    feed(correlator, [f"New size: {size}" for size in range(12)])
-    (later,) = feed(correlator, ["New size: 77"], start=NOW + timedelta(minutes=11))
+    aggregator = EventAggregator()
+    feed(aggregator, [f"New size: {size}" for size in range(12)])
+    (later,) = feed(aggregator, ["New size: 77"], start=NOW + timedelta(minutes=11))
     assert later.event.message == "New size: 77"
 
 
 def test_a_burst_of_25_then_one_in_five_minutes():
-    correlator = EventAggregator()
-    burst = feed(correlator, ["same"] * 30, every=timedelta(0))
+    aggregator = EventAggregator()
+    burst = feed(aggregator, ["same"] * 30, every=timedelta(0))
     assert [verdict is not None for verdict in burst] == [True] * 25 + [False] * 5
-    late = feed(correlator, ["same"] * 2, start=NOW + timedelta(minutes=5), every=timedelta(0))
+    late = feed(aggregator, ["same"] * 2, start=NOW + timedelta(minutes=5), every=timedelta(0))
     assert late[0].event.count == 31
     assert late[1] is None
 
 
 def test_a_new_version_of_the_object_is_still_the_object():
-    correlator = EventAggregator()
-    feed(correlator, ["x"])
+    aggregator = EventAggregator()
+    feed(aggregator, ["x"])
     newer = ObjectReference("HorizontalPodAutoscaler", "n", "web", "u", "autoscaling/v2", "8")
-    (verdict,) = feed(correlator, ["x"], about=newer)
+    (verdict,) = feed(aggregator, ["x"], about=newer)
     assert verdict.event.count == 2
 
 
 def test_what_is_remembered_has_a_limit():
-    correlator = EventAggregator()
+    aggregator = EventAggregator()
     for index in range(5_000):
         feed(
-            correlator, ["x"], about=ObjectReference("HorizontalPodAutoscaler", "n", f"h{index}", "u", "autoscaling/v2")
+            aggregator, ["x"], about=ObjectReference("HorizontalPodAutoscaler", "n", f"h{index}", "u", "autoscaling/v2")
         )
-    assert len(correlator._seen) == len(correlator._similar) == len(correlator._spam) == 4096
+    assert len(aggregator._seen) == len(aggregator._similar) == len(aggregator._spam) == 4096
 
 
 def test_what_is_gone_is_forgotten_and_nothing_else():
-    correlator = EventAggregator()
+    aggregator = EventAggregator()
     for index in range(500):
         about = ObjectReference("HorizontalPodAutoscaler", "n", f"h{index}", f"u{index}", "autoscaling/v2")
-        feed(correlator, ["x", "y"], about=about)
-        feed(correlator, ["x"], about=about, type="Warning", reason="FailedGetScale")
+        feed(aggregator, ["x", "y"], about=about)
+        feed(aggregator, ["x"], about=about, type="Warning", reason="FailedGetScale")
         if index:
-            correlator.forget(about)
+            aggregator.forget(about)
     there = 1 + 32  # and those that are gone last
-    assert len(correlator._seen) <= 3 * there
-    assert len(correlator._similar) <= 2 * there
-    assert len(correlator._spam) <= 2 * there
+    assert len(aggregator._seen) <= 3 * there
+    assert len(aggregator._similar) <= 2 * there
+    assert len(aggregator._spam) <= 2 * there
     first, _ = feed(
-        correlator, ["x", "y"], about=ObjectReference("HorizontalPodAutoscaler", "n", "h0", "u0", "autoscaling/v2")
+        aggregator, ["x", "y"], about=ObjectReference("HorizontalPodAutoscaler", "n", "h0", "u0", "autoscaling/v2")
     )
     assert first.event.count == 2
 
@@ -126,17 +127,17 @@ def test_no_part_of_what_happened_is_kept():
     """Twelve different messages of each of many HPAs, all of them longer than what may be kept: a combined event, nine
     plain ones, their marks, and a bucket for all."""
     many, long = 200, "x" * 2_000
-    correlator = EventAggregator()
+    aggregator = EventAggregator()
     tracemalloc.start()
     try:
         for index in range(many):
             about = ObjectReference(
                 "HorizontalPodAutoscaler", "n", f"h{index}", f"u{long}{index}", "autoscaling/v2", long
             )
-            feed(correlator, [f"New size: {size} {long}" for size in range(12)], about=about)
+            feed(aggregator, [f"New size: {size} {long}" for size in range(12)], about=about)
         about = None
         kept = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert len(correlator._seen) == 10 * many
+    assert len(aggregator._seen) == 10 * many
     assert kept < many * 2 * len(long)

@@ -176,7 +176,7 @@ def test_a_plugin_that_wants_to_talk_is_refused(tmp_path):
     ("body", "said"),
     [
         ("raise SystemExit('please log in')", "please log in"),
-        ("raise SystemExit(3)", "failed (3): without a word"),
+        ("raise SystemExit(3)", "failed (3): no message"),
         ("print('what?')", "did not print an ExecCredential"),
         ("print('{}')", "did not print an ExecCredential"),
         (GIVING.replace("STATUS", "{}"), "neither a token nor a client certificate"),

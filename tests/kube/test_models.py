@@ -56,7 +56,7 @@ async def test_an_event(through, recorded):
     real = recorded("client_go/create_events_201_FailedGetScale")["request"]["body"]
     about = events.ObjectReference("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
     moment = from_builtins({"metadata": {"creationTimestamp": real["firstTimestamp"]}}).metadata.creation_timestamp
-    event = events.EventAggregator().judge(about, "Warning", "FailedGetScale", "boom", moment).event
+    event = events.EventAggregator().aggregate(about, "Warning", "FailedGetScale", "boom", moment).event
     sent = events.created(event, "hpad")
     back = through(without_nulls(sent), "CoreV1Event")
     assert set(back) == set(without_nulls(sent))

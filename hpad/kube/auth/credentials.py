@@ -1,4 +1,4 @@
-"""Who hpad is to an API server, and how that is kept fresh: tokens, certificates and their renewal."""
+"""The credentials for an API server, and their renewal."""
 
 import asyncio
 import contextlib
@@ -16,19 +16,19 @@ from hpad.telemetry.episode import Episode
 
 T = TypeVar("T")
 _EARLY = timedelta(seconds=60)
-_PATIENCE_S = 2.0  # with a reading, while what is held is good still
-_LEAST_S = 10.0  # between two readings, however often the server refuses us
+_READ_TIMEOUT_S = 2.0  # for a renewal, while the current credentials are valid
+_MIN_INTERVAL_S = 10.0  # between two readings, even if the server refuses the credentials
 
 
 class ConfigError(ValueError):
-    """There is no usable configuration of a cluster; the message says where it was looked for and what is missing."""
+    """There is no usable cluster configuration; the message names the source and the problem."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What one reading gave. `authorization` is a header value and never printed; `expires` None where unknown.
+    """The result of one reading. `authorization` is a header value, never printed; `expires` is None if unknown.
 
-    Raises ConfigError for what no header can carry: a token file of two lines, say.
+    Raises ConfigError for characters that no header may contain, such as a line break.
     """
 
     authorization: str = field(default="", repr=False)
@@ -40,15 +40,15 @@ class Credentials:
 
 
 Read = Callable[[], Credentials]
-"""Read the credentials anew (files, a plugin, an identity provider). Blocks: called in a thread. Raises ConfigError."""
+"""Reads the credentials from files or a plugin. Blocks, so it is called in a thread. Raises ConfigError."""
 
 
 class Identity:
-    """The Authorization header of each request, read anew every `every` seconds, before it expires, and when refused.
+    """The Authorization header. It is read again every `every` seconds, before it expires, and after a refusal.
 
-    Where a reading fails, the credentials held stay in use and the reading is tried again a little later. There is one
-    reading at a time, and it goes on whoever has stopped waiting for it: a provider takes each refresh token once.
-    While those held are good still, nobody waits for a reading for more than `patience` seconds.
+    If a reading fails, the current credentials stay in use and the reading is repeated later. Only one reading runs at
+    a time, and it continues if its caller is cancelled. While the current credentials are valid, a request waits at
+    most `patience` seconds for a reading.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Identity:
         read: Read | None = None,
         every: float | None = None,
         *,
-        patience: float = _PATIENCE_S,
+        patience: float = _READ_TIMEOUT_S,
     ) -> None:
-        self._held = held or Credentials()
-        self._headers = _headers(self._held)
+        self._current = held or Credentials()
+        self._headers = _headers(self._current)
         self._read = read
         self._every = every
         self._patience = patience
@@ -72,34 +72,34 @@ class Identity:
         self._log = structlog.get_logger("hpad.kube")
 
     async def headers(self, clock: Clock) -> Mapping[str, str]:
-        """The headers to send; waits for a reading where one is due."""
+        """The headers to send; waits for a reading if one is due."""
         if self._read is not None and self._due(clock):
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._renew(self._read, clock), name="credentials")
-            expires = self._held.expires
+            expires = self._current.expires
             ended = self._stale or (expires is not None and clock.now() >= expires)
             await asyncio.wait({self._reading}, timeout=None if ended else self._patience)
         return self._headers
 
     def refuse(self, sent: Mapping[str, str], clock: Clock) -> bool:
-        """The server answered 401 to these headers: whether asking `headers` again may bring better ones."""
+        """Called when the server refused these headers; whether `headers` may return other ones now."""
         if sent is not self._headers:
             return True
-        if self._read is None or (self._renewed and self._age(clock) < _LEAST_S):
+        if self._read is None or (self._renewed and self._age(clock) < _MIN_INTERVAL_S):
             return False
         self._stale = True
         return True
 
     def _due(self, clock: Clock) -> bool:
         age = self._age(clock)
-        if self._stale or age < _LEAST_S:
+        if self._stale or age < _MIN_INTERVAL_S:
             return self._stale
-        expires = self._held.expires
+        expires = self._current.expires
         ending = expires is not None and clock.now() >= expires - _EARLY
         return ending or (self._every is not None and age >= self._every)
 
     def _age(self, clock: Clock) -> float:
-        """Seconds since the last reading; the first counts from the first use."""
+        """Seconds since the last reading, or since the first use."""
         now = clock.monotonic()
         if self._read_at is None:
             self._read_at = now
@@ -109,26 +109,26 @@ class Identity:
         cannot, can = "credentials cannot be renewed", "credentials can be renewed again"
         failing = self._failing = self._failing or Episode(self._log, clock, cannot, can)
         try:
-            self._held = await aside(read)
+            self._current = await aside(read)
         except ConfigError as error:
             failing.occurred(error=str(error))
-        except Exception as error:  # noqa: BLE001  # what it says may hold a secret; caches must not end for it
+        except Exception as error:  # noqa: BLE001  # its text may hold a secret; it must not end the caches
             failing.occurred(error=f"bug: {type(error).__name__}")
         else:
             failing.ended()
-            self._headers = _headers(self._held)
+            self._headers = _headers(self._current)
         self._stale = False
         self._renewed = True
         self._read_at = clock.monotonic()
 
 
 async def aside(work: Callable[[], T]) -> T:
-    """Have it done in a thread that keeps nobody from ending the process: a plugin may take a minute to say nothing."""
+    """Runs blocking work in a daemon thread, so that a plugin that hangs does not delay the end of the process."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
     def tell(outcome: T | None, error: BaseException | None) -> None:
-        if result.done():  # whoever waited has been cancelled
+        if result.done():  # the caller was cancelled
             return
         if error is not None:
             result.set_exception(error)
@@ -139,7 +139,7 @@ async def aside(work: Callable[[], T]) -> T:
         outcome, failure = None, None
         try:
             outcome = work()
-        except Exception as error:  # noqa: BLE001  # raised again where it is waited for
+        except Exception as error:  # noqa: BLE001  # raised again in the caller
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(tell, outcome, failure)
@@ -154,10 +154,10 @@ def _headers(credentials: Credentials) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Where the API server is and how to speak to it.
+    """The address of the API server, and how to connect to it.
 
-    `server` is its URL without a slash at the end; `ssl` None for plain HTTP; `namespace` the one of the context, or of
-    the pod hpad runs in; `source` says where all this comes from; `certified`: a client certificate says who we are.
+    `server` is its URL without a trailing slash; `ssl` is None for plain HTTP; `namespace` is that of the context or of
+    hpad's own pod; `source` names the origin of the configuration; `certified`: there is a client certificate.
     """
 
     server: str

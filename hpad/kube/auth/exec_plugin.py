@@ -1,7 +1,7 @@
-"""Credentials of exec plugins (client.authentication.k8s.io/v1 and v1beta1), run as kubectl runs them.
+"""Runs exec plugins for credentials (client.authentication.k8s.io/v1 and v1beta1), as kubectl does.
 
-Ours, because kubernetes_asyncio gives a plugin no `provideClusterInfo`, and forgets when its certificates end. Blocks;
-what a plugin prints is never quoted, only what it writes to standard error.
+kubernetes_asyncio supports neither `provideClusterInfo` nor the expiry of certificates. Calls block. Errors quote the
+standard error of a plugin, never its standard output.
 """
 
 import base64
@@ -21,8 +21,8 @@ from hpad.kube.auth.credentials import ConfigError
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXTENSION = "client.authentication.k8s.io/exec"
 _QUOTED = 500
-# What a kubeconfig says of a cluster, and what a plugin is told (KEP-541).
-_SAME = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+# Fields of a cluster that a plugin receives (KEP-541).
+_CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -40,7 +40,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True)
 class Granted:
-    """What a plugin gave: a token, or a certificate with its key (PEM), or both; `expires` None where unknown."""
+    """The answer of a plugin: a token, a certificate with its key (PEM), or both; `expires` is None if unknown."""
 
     token: str = field(repr=False)
     certificate: str = field(repr=False)
@@ -48,7 +48,7 @@ class Granted:
     expires: datetime | None
 
     def as_user(self) -> dict[str, str]:
-        """The same as fields of a kubeconfig's user."""
+        """The credentials as fields of a kubeconfig's user."""
         user = {"token": self.token} if self.token else {}
         if self.certificate:
             pairs = {"client-certificate-data": self.certificate, "client-key-data": self.key}
@@ -57,15 +57,15 @@ class Granted:
 
 
 def ask(spec: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path, patience: float) -> Granted:
-    """Run the plugin of a user's `exec`, for that long at most; `folder` is where the kubeconfig lies.
+    """Runs the plugin in a user's `exec` for at most `patience` seconds; `folder` is that of the kubeconfig.
 
     Raises ConfigError.
     """
     version, command = _checked(spec)
-    told: dict[str, Any] = {"interactive": False}
+    asked: dict[str, Any] = {"interactive": False}
     if spec.get("provideClusterInfo"):
-        told["cluster"] = _cluster(cluster, folder)
-    info = {"apiVersion": version, "kind": "ExecCredential", "spec": told}
+        asked["cluster"] = _cluster(cluster, folder)
+    info = {"apiVersion": version, "kind": "ExecCredential", "spec": asked}
     more = {str(each["name"]): str(each["value"]) for each in spec.get("env") or ()}
     environ = {**os.environ, **more, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
     program = str(folder / command) if os.sep in command else command
@@ -81,7 +81,7 @@ def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
     if not isinstance(command, str) or not command:
         raise ConfigError("exec: there is no command")
     if spec.get("interactiveMode") == "Always":
-        raise ConfigError(f"exec: {command} wants to talk to somebody (interactiveMode: Always); nobody is there")
+        raise ConfigError(f"exec: {command} needs a terminal (interactiveMode: Always), which hpad does not have")
     if not isinstance(spec.get("args") or [], list):
         raise ConfigError("exec: args is no list")
     env = spec.get("env") or []
@@ -91,8 +91,8 @@ def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _cluster(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The cluster as the plugin is to know it: a certificate authority as data, `config` from its extension."""
-    told = {name: cluster[name] for name in _SAME if cluster.get(name)}
+    """The cluster for the plugin: the certificate authority as data, and `config` from the extension."""
+    info = {name: cluster[name] for name in _CLUSTER_FIELDS if cluster.get(name)}
     data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
     if not data and file:
         try:
@@ -100,11 +100,11 @@ def _cluster(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         except OSError as error:
             raise ConfigError(f"certificate-authority: {folder / file}: {error.strerror}") from None
     if data:
-        told["certificate-authority-data"] = data
+        info["certificate-authority-data"] = data
     for extension in cluster.get("extensions") or ():
         if extension.get("name") == _EXTENSION:
-            told["config"] = extension.get("extension")
-    return told
+            info["config"] = extension.get("extension")
+    return info
 
 
 def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: Mapping[str, Any]) -> bytes:
@@ -114,14 +114,14 @@ def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: 
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"exec: {command[0]} gave nothing within {patience:g} seconds") from None
-    except ValueError as error:  # a zero byte, say
+    except ValueError as error:  # such as a zero byte
         raise ConfigError(f"exec: {command[0]} cannot be run: {error}") from None
     except OSError as error:
         hint = f"; {spec['installHint']}" if spec.get("installHint") else ""
         raise ConfigError(f"exec: {command[0]} cannot be run: {error.strerror}{hint}") from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip()[-_QUOTED:]
-        raise ConfigError(f"exec: {command[0]} failed ({done.returncode}): {said or 'without a word'}")
+        raise ConfigError(f"exec: {command[0]} failed ({done.returncode}): {said or 'no message'}")
     return done.stdout
 
 
