@@ -1,6 +1,6 @@
-"""Amounts as people read them: few digits, but never so few that a value seems to lie on the other side of its target.
+"""Amounts as people read them: three digits or more, enough to show on which side of its target a value lies.
 
-The API writes "449996m"; a person reads "450". Exact quantities stay where the API has them (`hpad.api.quantity`).
+The API writes "449996m"; a person reads "450". Exact quantities are in `hpad.api.quantity`.
 """
 
 import enum
@@ -23,7 +23,7 @@ class Unit(enum.Enum):
 
 
 def exact(milli: int, unit: Unit = Unit.COUNT) -> str:
-    """An amount in milli-units, in full: "15", "0.5", "200m" (cores), "64Mi" (bytes)."""
+    """Returns an amount in milli-units in full: "15", "0.5", "200m" (cores), "64Mi" (bytes)."""
     amount = Fraction(milli, 1000)
     for suffix, size in _scales(amount, unit):
         scaled = amount / size
@@ -33,7 +33,7 @@ def exact(milli: int, unit: Unit = Unit.COUNT) -> str:
 
 
 def rounded(milli: Fraction | int, beside: int = 0, unit: Unit = Unit.COUNT) -> str:
-    """An amount in milli-units with three digits or more: as many as show on which side of `beside` it lies.
+    """Returns an amount in milli-units with three digits, or as many as show on which side of `beside` it lies.
 
     Digits before the point are never cut. Cores are written in the unit that `exact` takes for `beside`.
     """
@@ -48,7 +48,7 @@ def rounded(milli: Fraction | int, beside: int = 0, unit: Unit = Unit.COUNT) -> 
 
 
 def _scales(amount: Fraction, unit: Unit) -> Iterator[tuple[str, Fraction]]:
-    """Suffixes and what they stand for, from the largest that fits the amount to the unit itself."""
+    """Yields suffixes and their factors, from the largest that fits the amount down to the unit itself."""
     if unit is Unit.CORES and 0 < abs(amount) < 1:
         yield "m", Fraction(1, 1000)
     for suffix, size in _BINARY if unit is Unit.BYTES else _DECIMAL:
@@ -58,7 +58,7 @@ def _scales(amount: Fraction, unit: Unit) -> Iterator[tuple[str, Fraction]]:
 
 
 def _decimals(amount: Fraction) -> int:
-    """How many decimals leave three digits."""
+    """Returns the number of decimals that leaves three digits."""
     size, decimals = abs(amount), _DIGITS - 1
     while size >= 10 and decimals:
         size, decimals = size / 10, decimals - 1

@@ -1,6 +1,6 @@
-"""From a document, whatever autoscaling version it is written in, to an HPA in autoscaling/v2.
+"""Decodes an HPA document of any autoscaling version into autoscaling/v2.
 
-Fields that exist, but in another version of an HPA: why they cannot stand there, and what to write instead.
+A field that belongs to another version is reported together with what to write instead.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ _FORMS: Final[dict[str, dict[tuple[str, str], str]]] = {
 
 
 def hint(version: str) -> Callable[[str, str, Any], str | None]:
-    """For one apiVersion: (struct, field, value) -> the advice, or None for a field that is no such mix."""
+    """Returns, for one apiVersion, a function from (struct, field, value) to advice; None for any other field."""
     forms = _FORMS[version]
 
     def advice(struct: str, field: str, value: Any) -> str | None:
@@ -110,7 +110,7 @@ VERSIONS: Final = tuple(_VERSIONS)
 
 
 class DecodeError(ValueError):
-    """The document is no HPA; `errors` says what is wrong with which field."""
+    """The document is not an HPA; `errors` says what is wrong with which field."""
 
     def __init__(self, errors: list[FieldError]) -> None:
         super().__init__("; ".join(error.message for error in errors))
@@ -118,7 +118,7 @@ class DecodeError(ValueError):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What could be read of a document: the HPA (None where a value has the wrong type), and all that is wrong."""
+    """The HPA of a document (None where a value has the wrong type), and everything that is wrong."""
 
     hpa: HorizontalPodAutoscaler | None
     errors: tuple[FieldError, ...] = ()
@@ -126,9 +126,9 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def decode(value: Any) -> HorizontalPodAutoscaler:
-    """The HPA of a JSON-like document in autoscaling/v1, v2beta1, v2beta2 or v2, neither defaulted nor validated.
+    """Returns the HPA of a document in autoscaling/v1, v2beta1, v2beta2 or v2, without defaulting or validation.
 
-    Raises DecodeError for a document that holds anything beside an HPA, unknown fields included.
+    `value` is JSON-like. Raises DecodeError for anything wrong with it, unknown fields included.
     """
     reading = read(value)
     if reading.hpa is None or reading.errors:
@@ -137,7 +137,7 @@ def decode(value: Any) -> HorizontalPodAutoscaler:
 
 
 def read(value: Any) -> Reading:
-    """Like `decode`, but with whatever could be read in spite of errors."""
+    """Returns the HPA as `decode` does, but also where a document has errors."""
     version = value.get("apiVersion") if isinstance(value, dict) else None
     fault = _header_fault(value, version)
     if fault is not None:

@@ -1,7 +1,7 @@
-"""What the API server fills in where an HPA says nothing.
+"""The defaults of an HPA in autoscaling/v2.
 
-The rules of autoscaling/v2 (Kubernetes 1.36), also stated in the API reference of HorizontalPodAutoscalerSpec. Numbers
-that are flags of the controller (the scale-down window) stay absent: they are `tunables`, not part of the object.
+Source: Kubernetes 1.36, pkg/apis/autoscaling/v2/defaults.go. Settings of the controller, such as the downscale
+stabilization window, are not part of the object and stay absent.
 """
 
 from typing import Final
@@ -27,12 +27,15 @@ SCALE_DOWN: Final = HPAScalingRules(select_policy="Max", policies=(HPAScalingPol
 
 
 def defaulted(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """The HPA with everything filled in that autoscaling/v2 fills in; a second time changes nothing."""
+    """Returns the HPA with all defaults of autoscaling/v2. Idempotent."""
     return with_behavior(with_minimum_and_metrics(hpa))
 
 
 def with_behavior(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """Only the rules of a behavior filled in, if there is one: versions without defaults for them need them written."""
+    """Returns the HPA with defaults in its behavior only, if it has one.
+
+    Versions without these defaults need the rules written out.
+    """
     if hpa.spec.behavior is None:
         return hpa
     behavior = v2.HorizontalPodAutoscalerBehavior(
@@ -43,16 +46,19 @@ def with_behavior(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 def with_minimum_and_metrics(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """Only `minReplicas` and `metrics` filled in, as autoscaling/v1 and v2beta1 do before they validate."""
+    """Returns the HPA with defaults for `minReplicas` and `metrics` only.
+
+    autoscaling/v1 and v2beta1 set these before validation (pkg/apis/autoscaling/v1/defaults.go).
+    """
     spec = hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
     spec = msgspec.structs.replace(spec, min_replicas=minimum, metrics=spec.metrics or (DEFAULT_METRIC,))
     return msgspec.structs.replace(hpa, spec=spec)
 
 
-def _rules(given: HPAScalingRules | None, default: HPAScalingRules) -> HPAScalingRules:
-    """The default with all that is given put over it; an empty list of policies counts as given."""
-    if given is None:
+def _rules(rules: HPAScalingRules | None, default: HPAScalingRules) -> HPAScalingRules:
+    """Returns the default rules, overridden by all fields that are set; an empty list of policies counts as set."""
+    if rules is None:
         return default
-    said = {name: value for name in HPAScalingRules.__struct_fields__ if (value := getattr(given, name)) is not None}
-    return msgspec.structs.replace(default, **said)
+    fields = {name: value for name in HPAScalingRules.__struct_fields__ if (value := getattr(rules, name)) is not None}
+    return msgspec.structs.replace(default, **fields)

@@ -1,4 +1,4 @@
-"""Durations as Go writes them, and so as people write them for Kubernetes: "15s", "5m0s", "1h30m", "200ms"."""
+"""Durations in the format of Go's time.ParseDuration: "15s", "5m0s", "1h30m", "200ms"."""
 
 import re
 from datetime import timedelta
@@ -12,9 +12,9 @@ _WHOLE = re.compile(rf"([+-]?)((?:{_PART.pattern})+|0)")
 
 
 def parse(text: str) -> timedelta:
-    """Read a Go duration; raises ValueError, saying what one looks like, for anything else.
+    """Parses a Go duration. Raises ValueError with an example for any other text.
 
-    Parts finer than a microsecond are rounded (a timedelta knows none).
+    Parts finer than a microsecond are rounded.
     """
     whole = _WHOLE.fullmatch(text.strip())
     if whole is None:
@@ -28,7 +28,7 @@ def parse(text: str) -> timedelta:
 
 
 def write(duration: timedelta) -> str:
-    """The duration as Go prints it: 1m30s, 15s, 200ms, 0s."""
+    """Returns the duration as Go prints it: 1m30s, 15s, 200ms, 0s."""
     if duration < timedelta(0):
         return "-" + write(-duration)
     total = duration.seconds * 1_000_000 + duration.microseconds

@@ -1,6 +1,7 @@
-"""Errors that name a field: the kinds, and the words, of the Kubernetes API server.
+"""Errors that name a field, with the types and texts of the Kubernetes API server.
 
-A path reads as there (`spec.metrics[0].resource.name`); a message repeats the path, as the API server's answers do.
+Paths are written as there: `spec.metrics[0].resource.name`. Source: Kubernetes 1.36, apimachinery,
+pkg/util/validation/field/errors.go.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ UNKNOWN: Final = "FieldValueNotFound"
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """What is wrong with one field; `str()` is the whole message."""
+    """An error of one field; `str()` is the whole message."""
 
     type: str
     field: str
@@ -32,44 +33,44 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """The field must be given."""
+    """The field is missing."""
     return FieldError(REQUIRED, path, f"{path}: Required value{': ' if detail else ''}{detail}")
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
-    """The field's value is of the right type, but breaks a rule."""
+    """The value has the right type but breaks a rule."""
     return FieldError(INVALID, path, f"{path}: Invalid value: {shown(value)}: {detail}")
 
 
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    """The field's value has the wrong type; the API server fails to decode it."""
+    """The value has the wrong type, so the API server cannot decode it."""
     return FieldError(TYPE_INVALID, path, f"{f'{path}: ' if path else ''}Invalid value: {_outline(value)}: {detail}")
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """The field must not be given here."""
+    """The field is not allowed here."""
     return FieldError(FORBIDDEN, path, f"{path}: Forbidden: {detail}")
 
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
-    """The field takes one of a few values."""
+    """The value is not one of the allowed ones."""
     choices = ", ".join(map(quoted, supported))
     return FieldError(NOT_SUPPORTED, path, f"{path}: Unsupported value: {shown(value)}: supported values: {choices}")
 
 
 def unknown(path: str, hint: str = "") -> FieldError:
-    """There is no such field; in the API server's words for `fieldValidation=Strict`."""
+    """The field does not exist; the text is that of `fieldValidation=Strict`."""
     detail = f"strict decoding error: unknown field {quoted(path)}"
     return FieldError(UNKNOWN, path, f"{path}: {detail}{': ' if hint else ''}{hint}")
 
 
 def duplicate(path: str) -> FieldError:
-    """The field is given twice; in the API server's words for `fieldValidation=Strict`."""
+    """The field occurs twice; the text is that of `fieldValidation=Strict`."""
     return FieldError(DUPLICATE, path, f"{path}: strict decoding error: duplicate field {quoted(path)}")
 
 
 def shown(value: Any) -> str:
-    """A value as the API server's messages print it: numbers bare, text and quantities quoted, the rest as JSON."""
+    """Returns a value as the API server prints it: numbers bare, text and quantities quoted, the rest as JSON."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, Quantity):
@@ -78,7 +79,7 @@ def shown(value: Any) -> str:
 
 
 def _outline(value: Any) -> str:
-    """A value of the wrong type: of an object or a list only that it is one, for it may be of any size."""
+    """Returns a value of the wrong type; an object or a list, which may be large, only as {…} or […]."""
     if isinstance(value, dict):
         return "{…}" if value else "{}"
     if isinstance(value, list):

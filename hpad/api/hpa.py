@@ -1,10 +1,8 @@
-"""autoscaling/v2 HorizontalPodAutoscaler, as the API server writes it.
+"""autoscaling/v2 HorizontalPodAutoscaler and autoscaling/v1 Scale, as the API server writes them.
 
-Field for field k8s.io/api/autoscaling/v2 (1.36). Every field may be absent on the way in: saying what is missing is
-the business of `validation`, filling it in that of `defaults`. On the way out a field is left out where Go's
-`omitempty` leaves it out; the others (`field(default_factory=...)` below: msgspec never omits those) are always there.
-
-The target of an HPA, seen through its scale subresource.
+Field for field k8s.io/api/autoscaling/v2 (1.36). Every field may be missing in the input: `validation` reports what is
+required, `defaults` sets defaults. In the output a field is omitted where Go's `omitempty` omits it; the others
+(`field(default_factory=...)` below, which msgspec never omits) are always written.
 """
 
 import functools
@@ -26,7 +24,7 @@ def _null() -> None:
 
 
 class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """How every struct of this file meets JSON."""
+    """The base of the structs of this file."""
 
 
 class CrossVersionObjectReference(_Wire, frozen=True):
@@ -38,14 +36,14 @@ class CrossVersionObjectReference(_Wire, frozen=True):
 
 
 class MetricIdentifier(_Wire, frozen=True):
-    """A metric's name, and the selector that narrows it."""
+    """The name of a metric, and a selector that restricts its series."""
 
     name: str = msgspec.field(default_factory=str)
     selector: LabelSelector | None = None
 
 
 class MetricTarget(_Wire, frozen=True):
-    """The goal of a metric: `type` is Utilization, Value or AverageValue."""
+    """The metric target: `type` is Utilization, Value or AverageValue."""
 
     type: str = msgspec.field(default_factory=str)
     value: Quantity | None = None
@@ -114,7 +112,7 @@ class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscalerSpec(_Wire, frozen=True, dict=True):
-    """What is wanted. Its `__dict__` (never copied, compared or written) is where `model.spec` keeps what follows."""
+    """The spec. Its `__dict__`, which is never copied, compared or written, caches the compiled spec."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: int | None = None
@@ -157,7 +155,7 @@ class ExternalMetricStatus(_Wire, frozen=True):
 
 
 class MetricStatus(_Wire, frozen=True):
-    """The last reading of one entry of spec.metrics; all empty (`type` "") where there was none."""
+    """The last value of one entry of spec.metrics; all fields are empty (`type` "") where there was none."""
 
     type: str = msgspec.field(default_factory=str)
     object: ObjectMetricStatus | None = None
@@ -187,7 +185,7 @@ class HorizontalPodAutoscalerStatus(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscaler(_Wire, frozen=True):
-    """One HPA, whatever version it was written in."""
+    """An HPA, converted from whichever version it was written in."""
 
     kind: str = msgspec.field(default_factory=lambda: KIND)
     api_version: str = msgspec.field(default_factory=lambda: API_VERSION)
@@ -197,26 +195,26 @@ class HorizontalPodAutoscaler(_Wire, frozen=True):
 
 
 def dec_hook(kind: type, value: Any) -> Any:
-    """Decode what msgspec does not know by itself: quantities, written as text or as a number."""
+    """Decodes quantities, which may be text or numbers."""
     if kind is Quantity:
         return Quantity.parse(value)
     raise NotImplementedError(kind)
 
 
 def enc_hook(value: Any) -> Any:
-    """Encode what msgspec does not know by itself: quantities, in their canonical text."""
+    """Encodes quantities as their canonical text."""
     if isinstance(value, Quantity):
         return str(value)
     raise NotImplementedError(type(value))
 
 
 def from_builtins(value: Any) -> HorizontalPodAutoscaler:
-    """Read an autoscaling/v2 object from JSON-like builtins; raises msgspec.ValidationError naming the path."""
+    """Returns the HPA of an autoscaling/v2 object. Raises msgspec.ValidationError with the path."""
     return msgspec.convert(value, HorizontalPodAutoscaler, dec_hook=dec_hook)
 
 
 def to_builtins(value: Any) -> Any:
-    """Any struct of this file (or a tuple of them) as JSON-like builtins, times as RFC 3339 text."""
+    """Returns a struct of this file (or a tuple of them) as JSON-like builtins, times as RFC 3339 text."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))  # unlike to_builtins: lists, not tuples
 
 
@@ -242,7 +240,7 @@ class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 class Scale(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """autoscaling/v1 Scale, modelled in full, so that it may be PUT back. `metadata` is kept as it came."""
+    """autoscaling/v1 Scale with all its fields, so that it may be PUT back. `metadata` is kept as received."""
 
     kind: str = msgspec.field(default_factory=lambda: "Scale")  # a factory: always written
     api_version: str = msgspec.field(default_factory=lambda: "autoscaling/v1")

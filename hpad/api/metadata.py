@@ -1,9 +1,4 @@
-"""Object metadata: the part of metav1.ObjectMeta that hpad reads.
-
-What the queue carries and maps are keyed by: a namespace and a name, never an object.
-
-Moments on the wire: RFC 3339 with a zone. Without one a time can't be compared with any other.
-"""
+"""Object metadata: the fields of metav1.ObjectMeta that hpad reads, and the key of a namespaced object."""
 
 from datetime import datetime
 from typing import Annotated, NamedTuple
@@ -24,7 +19,7 @@ class Key(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Key":
-        """Read `namespace/name`; raises ValueError for any other form."""
+        """Parses `namespace/name`. Raises ValueError for any other form."""
         namespace, slash, name = text.partition("/")
         if not (namespace and slash and name) or "/" in name:
             raise ValueError(f"{shown(text)} is not of the form namespace/name")
@@ -32,7 +27,7 @@ class Key(NamedTuple):
 
 
 class OwnerReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """metav1.OwnerReference, without its garbage-collection flags."""
+    """metav1.OwnerReference without its garbage-collection fields."""
 
     api_version: str = msgspec.field(default="", name="apiVersion")
     kind: str = ""
@@ -42,7 +37,7 @@ class OwnerReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """metav1.ObjectMeta, narrowed: never write one back in place of the object it was read from."""
+    """A subset of metav1.ObjectMeta. Never write it back: the other fields of the object would be lost."""
 
     name: str = ""
     namespace: str = ""
@@ -62,4 +57,4 @@ class ObjectMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A field that is a time and is refused where it doesn't say of which zone."""
+"""An RFC 3339 time with a zone. A time without one is rejected, since it cannot be compared with others."""

@@ -1,13 +1,11 @@
-"""The three metrics lists of Kubernetes, as they come over the wire.
+"""The lists of the three Kubernetes metrics APIs, and their conversion to samples.
 
 metrics.k8s.io/v1beta1 PodMetricsList, custom.metrics.k8s.io/v1beta2 (and v1beta1) MetricValueList and
-external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities stay text until a decision needs them. Lists may be
-null: that is how Go writes an empty one.
+external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities are parsed on conversion. Lists may be null: Go
+writes an empty one so.
 
-From the three metrics lists of Kubernetes to samples, with the words Kubernetes uses where there is none.
-
-For adapters that read metrics.k8s.io, custom.metrics.k8s.io or external.metrics.k8s.io, and for replaying what they
-read. Missing is never zero: a pod whose containers don't all report is left out, an empty list is an error.
+Missing is never zero: a pod whose containers do not all report is left out, an empty list is an error. Source of rules
+and texts: Kubernetes 1.36, pkg/controller/podautoscaler/metrics/client.go.
 """
 
 import functools
@@ -50,7 +48,7 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One custom metric value; v1beta1 calls its window `window`, v1beta2 `windowSeconds`."""
+    """One value of a custom metric; its span is called `window` in v1beta1, `windowSeconds` in v1beta2."""
 
     described_object: ObjectReference = ObjectReference()
     timestamp: Moment | None = None
@@ -79,19 +77,19 @@ CUSTOM_API: Final = "custom"
 EXTERNAL_API: Final = "external"
 
 _CUSTOM_WINDOW: Final = timedelta(minutes=1)
-"""What Kubernetes assumes where a custom metric doesn't say over which time it was taken."""
+"""The span of a custom metric without one (metrics/client.go: metricServerDefaultMetricWindow)."""
 _UNKNOWN_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def fetch_failed(api: str, message: str) -> AdapterError:
-    """The error of an API ("resource", "custom" or "external") that gave no list."""
+    """Returns the error of an API ("resource", "custom" or "external") that gave no list."""
     return AdapterError(f"unable to fetch metrics from {api} metrics API: {message}")
 
 
 def pod_sample(items: Sequence[PodMetrics] | None, resource: str, container: str = "") -> PodSample:
-    """Usage of one resource: of one container of each pod, or ("") of all its containers.
+    """Returns the usage of one resource per pod: of one container, or ("") of all containers.
 
-    Raises AdapterError where there are no items, or where a usage is no quantity.
+    Raises AdapterError where there are no items, or where a usage is not a quantity.
     """
     if not items:
         raise _nothing(RESOURCE_API)
@@ -104,9 +102,9 @@ def pod_sample(items: Sequence[PodMetrics] | None, resource: str, container: str
 
 
 def custom_pod_sample(items: Sequence[MetricValue] | None) -> PodSample:
-    """A custom metric of pods, by the name of the object that each value describes.
+    """Returns a custom metric of pods, by the name of the object that each value describes.
 
-    Raises AdapterError where there are no items, or where a value is no quantity.
+    Raises AdapterError where there are no items, or where a value is not a quantity.
     """
     if not items:
         raise _nothing(CUSTOM_API)
@@ -120,7 +118,10 @@ def custom_pod_sample(items: Sequence[MetricValue] | None) -> PodSample:
 
 
 def object_sample(items: Sequence[MetricValue] | None) -> ObjectSample:
-    """A custom metric of one object; raises AdapterError where there is not exactly one value, or no quantity."""
+    """Returns a custom metric of one object.
+
+    Raises AdapterError where there is not exactly one value, or where it is not a quantity.
+    """
     if items is None or len(items) != 1:
         counted = f"the custom metrics API server returned {len(items or ())} results when we asked for exactly one"
         raise fetch_failed(CUSTOM_API, counted)
@@ -130,7 +131,10 @@ def object_sample(items: Sequence[MetricValue] | None) -> ObjectSample:
 
 
 def external_sample(items: Sequence[ExternalMetricValue] | None) -> ExternalSample:
-    """All series of an external metric; raises AdapterError where there is none, or where a value is no quantity."""
+    """Returns all series of an external metric.
+
+    Raises AdapterError where there is none, or where a value is not a quantity.
+    """
     if not items:
         raise _nothing(EXTERNAL_API)
     values = tuple(_milli(item.value, f"the external metric {item.metric_name}") for item in items)
@@ -157,7 +161,7 @@ def _pod_usage(item: PodMetrics, resource: str) -> int | None:
 
 
 def _sum(usages: Iterable[str | int | float | None], what: str) -> int | None:
-    """The sum of all, None where there are none or where one is missing."""
+    """Returns the sum; None where there are no usages or one is missing."""
     total = None
     for usage in usages:
         if usage is None:

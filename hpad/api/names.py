@@ -1,10 +1,7 @@
-"""What an object may be called: the API server's rules for names, labels, annotations and resources.
+"""The API server's rules for names, label keys and values, annotations and resource names.
 
-"Object Names and IDs" and "Labels and Selectors" of the Kubernetes documentation; messages are the API server's own.
-
-What may stand as the key and the value of a label, and what the API server says about the rest.
-
-Rules and messages are those of the Kubernetes API: "Labels and Selectors", syntax and character set.
+Sources: Kubernetes documentation, "Object Names and IDs" and "Labels and Selectors"; the messages are those of
+apimachinery, pkg/util/validation/validation.go.
 """
 
 import re
@@ -43,7 +40,7 @@ _SUBDOMAIN_PATTERN: Final = re.compile(_KEY_PREFIX)
 
 
 def key_faults(key: str) -> list[str]:
-    """What is wrong with a label key (a qualified name: `[prefix/]name`), a message each; empty if nothing is."""
+    """Returns what is wrong with a label key (`[prefix/]name`), one message per fault; empty if nothing is."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [f"a valid label key {_NAME_RULE} {_PREFIX_RULE}"]
@@ -103,7 +100,7 @@ _OTHER_RESOURCES: Final = (
 
 
 def metadata_faults(meta: ObjectMeta) -> Iterator[FieldError]:
-    """What is wrong with the metadata of a namespaced object whose name is a DNS subdomain."""
+    """Yields what is wrong with the metadata of a namespaced object whose name is a DNS subdomain."""
     if meta.generate_name:
         # The random end makes a trailing dash harmless.
         for fault in subdomain_faults(re.sub("-$", "a", meta.generate_name)):
@@ -126,19 +123,19 @@ def metadata_faults(meta: ObjectMeta) -> Iterator[FieldError]:
 
 
 def subdomain_faults(name: str) -> list[str]:
-    """Why a name is no DNS subdomain (RFC 1123)."""
+    """Returns why a name is not a DNS subdomain (RFC 1123)."""
     found = [f"must be no more than {_MAX_SUBDOMAIN} characters"] if len(name.encode()) > _MAX_SUBDOMAIN else []
     return found if _SUBDOMAIN_PATTERN.fullmatch(name) else [*found, _SUBDOMAIN_RULE]
 
 
 def label_faults(name: str) -> list[str]:
-    """Why a name is no DNS label (RFC 1123)."""
+    """Returns why a name is not a DNS label (RFC 1123)."""
     found = [f"must be no more than {_MAX_LABEL} characters"] if len(name.encode()) > _MAX_LABEL else []
     return found if _LABEL_PATTERN.fullmatch(name) else [*found, _LABEL_RULE]
 
 
 def resource_faults(name: str) -> list[str]:
-    """Why a name is no compute resource of a container; an empty one is somebody else's complaint."""
+    """Returns why a name is not a compute resource of a container; an empty name is checked elsewhere."""
     if not name:
         return []
     found = key_faults(name)

@@ -1,4 +1,4 @@
-"""A pod, as far as decisions read it."""
+"""The fields of a pod that decisions depend on."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -13,20 +13,19 @@ _ALWAYS: Final = "Always"
 
 
 class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
-    """What one container asks for: resource name -> milli-units (cpu "200m" is 200, memory "64Mi" is 67108864000)."""
+    """The requests of one container by resource, in milli-units: cpu "200m" is 200, memory "64Mi" is 67108864000."""
 
     name: str
     requests: Mapping[str, int]
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a pod says of itself; what it counts as is for `engine.measure` to judge.
+    """A pod as the API server describes it; `engine.pods` judges its readiness.
 
     `containers` are the regular containers, then the restartable init containers (sidecars), in their order.
-    `pod_requests` are what `effective_requests` gives for a pod with requests of its own (spec.resources), None for
-    the others.
-    `ready` is the status of the Ready condition ("True", "False", "Unknown"), None where there is no such condition;
-    `ready_since` its last transition.
+    `pod_requests` is the result of `effective_requests` for a pod with pod-level requests (spec.resources), else None.
+    `ready` is the status of the Ready condition ("True", "False", "Unknown"), None without the condition; `ready_since`
+    is its last transition.
     """
 
     name: str
@@ -47,11 +46,11 @@ def effective_requests(
     initial: Iterable[tuple[bool, Mapping[str, int]]],
     overhead: Mapping[str, int],
 ) -> Mapping[str, int] | None:
-    """What a pod with requests of its own asks for (KEP-2837), in milli-units; None where it has none that count.
+    """Returns the requests, in milli-units, of a pod with pod-level requests (KEP-2837); None where it has none.
 
-    What the pod doesn't say of cpu, memory or huge pages comes from its containers: the regular and the restartable
-    ones together, or an init container's if that is more. `initial` says of each init container, in their order,
-    whether it is restartable.
+    Resources without a pod-level request come from the containers: the sum of regular and restartable init
+    containers, or the peak of an init container if that is more. `initial` gives for each init container, in their
+    order, whether it is restartable. Source: Kubernetes 1.36, component-helpers, resource/helpers.go: PodRequests.
     """
     counted = {name: amount for name, amount in (own or {}).items() if _is_pod_level(name)}
     if not counted:
@@ -90,7 +89,7 @@ def _raise(total: dict[str, int], least: Mapping[str, int]) -> None:
 
 
 class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The part of core/v1 Pod that decisions read."""
+    """The base of the core/v1 Pod structs of this file."""
 
 
 class _Meta(_Wire, frozen=True):
@@ -130,7 +129,7 @@ class _Status(_Wire, frozen=True):
 
 
 class Wire(_Wire, frozen=True):
-    """A core/v1 Pod as JSON writes it, for decoders that come across one inside something larger."""
+    """A core/v1 Pod in JSON, for decoders of larger documents."""
 
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
@@ -138,7 +137,7 @@ class Wire(_Wire, frozen=True):
 
 
 def from_wire(wire: Wire) -> Pod:
-    """The pod that a decoded object describes."""
+    """Returns the pod of a decoded object."""
     spec, status = wire.spec, wire.status
     regular = [ContainerRequests(each.name, _amounts(each.resources.requests)) for each in spec.containers]
     initial = [
@@ -166,7 +165,7 @@ def from_wire(wire: Wire) -> Pod:
 
 
 def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
-    """A core/v1 Pod from which `from_wire` reads the same pod; one being deleted is so since `now`."""
+    """Returns a core/v1 Pod that `from_wire` reads as the same pod; its deletion time is `now`."""
     condition = _Condition("Ready", pod.ready, pod.ready_since) if pod.ready is not None else None
     own = None if pod.pod_requests is None else _Resources(_quantities(pod.pod_requests))
     wire = Wire(

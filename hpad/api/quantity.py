@@ -1,12 +1,9 @@
-"""Numbers with units, as the Kubernetes API writes them: `10500m`, `15Mi`, `1e3`.
+"""Quantities, numbers with units as the Kubernetes API writes them: `10500m`, `15Mi`, `1e3`.
 
-The rules are those of `resource.Quantity` in the Kubernetes API: exact decimal numbers, nothing finer than nano
-(a finer one rounds away from zero: who asks for some gets some), binary suffixes capped at 2^63-1.
-
-Go's int32, int64 and float64, where a decision depends on how they round, wrap and overflow.
-
-The conversions of a float that does not fit are those of amd64, where Kubernetes' decisions were recorded: the most
-negative number.
+Source: apimachinery, pkg/api/resource/quantity.go. Numbers are exact decimals; anything finer than nano is rounded away
+from zero, and binary suffixes are capped at 2^63-1. Go's int32, int64 and float64 arithmetic is here too, where a
+decision depends on rounding, wrapping and overflow. A float that does not fit an integer becomes the most negative one,
+as on amd64.
 """
 
 import enum
@@ -37,11 +34,11 @@ _SHORT_BINARY: Final = 14
 
 
 class QuantityError(ValueError):
-    """The text is no quantity; the message is Kubernetes' own."""
+    """The text is not a quantity; the message is that of Kubernetes."""
 
 
 class Format(enum.Enum):
-    """The family of suffixes a quantity is printed with."""
+    """The family of suffixes that a quantity is printed with."""
 
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
@@ -97,12 +94,12 @@ class Quantity:
 
     @classmethod
     def from_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
-        """The quantity of `milli` thousandths."""
+        """Returns the quantity of `milli` thousandths."""
         return cls(milli, -3, format)
 
     @classmethod
     def from_value(cls, value: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
-        """The quantity of `value` whole units."""
+        """Returns the quantity of `value` whole units."""
         return cls(value, 0, format)
 
     @property
@@ -121,11 +118,11 @@ class Quantity:
         return self.mantissa == 0
 
     def milli(self) -> int:
-        """Thousandths, rounded away from zero; unlike Kubernetes' int64 it never overflows."""
+        """Thousandths, rounded away from zero. Never overflows, unlike int64 in Kubernetes."""
         return _scaled(self.mantissa, self.exponent + 3)
 
     def value(self) -> int:
-        """Whole units, rounded away from zero; unlike Kubernetes' int64 it never overflows."""
+        """Whole units, rounded away from zero. Never overflows, unlike int64 in Kubernetes."""
         return _scaled(self.mantissa, self.exponent)
 
     def __float__(self) -> float:
@@ -184,12 +181,12 @@ def parse_milli(text: str | bytes) -> int:
 
 @functools.lru_cache(maxsize=1 << 14)
 def parsed(text: str) -> Quantity:
-    """What `Quantity.parse` makes of a text, remembered; raises QuantityError."""
+    """Returns `Quantity.parse` of a text, from a cache. Raises QuantityError."""
     return Quantity(*_read(text))
 
 
 def _read(text: str) -> tuple[int, int, Format]:
-    """Mantissa, exponent and format of a text; raises QuantityError."""
+    """Returns mantissa, exponent and format of a text. Raises QuantityError."""
     match = _SPLIT.fullmatch(text)
     if match is None or not text:
         raise QuantityError(_FORMAT_ERROR)
@@ -217,7 +214,7 @@ def _read(text: str) -> tuple[int, int, Format]:
 
 
 def _exponent(suffix: str) -> int:
-    """The power of ten that `e3`, `E-2` or `e+02` stands for; raises QuantityError."""
+    """Returns the power of ten of `e3`, `E-2` or `e+02`. Raises QuantityError."""
     match = _EXPONENT.fullmatch(suffix)
     if match is None or len(suffix) > _MAX_EXPONENT_CHARACTERS or int(match[1]) > _MAX_EXPONENT:
         raise QuantityError(_SUFFIX_ERROR)
@@ -233,7 +230,7 @@ def _binary(mantissa: int, exponent: int) -> tuple[int, int, Format]:
 
 
 def _scaled(mantissa: int, exponent: int) -> int:
-    """`mantissa * 10**exponent` as an integer, rounded away from zero."""
+    """Returns `mantissa * 10**exponent` as an integer, rounded away from zero."""
     if exponent >= 0:
         factor: int = 10**exponent
         return mantissa * factor
@@ -267,37 +264,37 @@ MIN_INT64: Final = -(2**63)
 
 
 def int32(number: int) -> int:
-    """The low 32 bits, signed."""
+    """Returns the low 32 bits, signed."""
     return number if MIN_INT32 <= number <= MAX_INT32 else (number + 2**31) % 2**32 - 2**31
 
 
 def int64(number: int) -> int:
-    """The low 64 bits, signed."""
+    """Returns the low 64 bits, signed."""
     return number if MIN_INT64 <= number <= MAX_INT64 else (number + 2**63) % 2**64 - 2**63
 
 
 def float_to_int32(number: float) -> int:
-    """A float without its fraction."""
+    """Truncates a float to an int32."""
     return int(number) if MIN_INT32 - 1 < number < MAX_INT32 + 1 else MIN_INT32
 
 
 def ceil_int32(number: float) -> int:
-    """The next whole number upwards."""
+    """Rounds a float up to an int32."""
     return math.ceil(number) if MIN_INT32 - 1 < number <= MAX_INT32 else MIN_INT32
 
 
 def ceil_int64(number: float) -> int:
-    """The next whole number upwards."""
+    """Rounds a float up to an int64."""
     return math.ceil(number) if MIN_INT64 <= number < MAX_INT64 else MIN_INT64
 
 
 def truncated(dividend: int, divisor: int) -> int:
-    """Integer division that rounds towards zero; the divisor is positive."""
+    """Divides integers, rounding towards zero; `divisor` is positive."""
     return dividend // divisor if dividend >= 0 else -(-dividend // divisor)
 
 
 def quotient(dividend: float, divisor: float) -> float:
-    """Float division: by zero it is infinite, or no number where the dividend is zero as well."""
+    """Divides floats as Go: by zero the result is infinite, or NaN where `dividend` is zero too."""
     if divisor:
         return dividend / divisor
     return math.copysign(math.inf, dividend) if dividend else math.nan

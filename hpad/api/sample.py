@@ -1,7 +1,7 @@
-"""Queries and samples: what the engine asks of a metric source, and what comes back.
+"""Queries to metric sources, and the samples they answer with.
 
 A query is one metric of one HPA; a sample is one answer of an adapter. Values are milli-units (1500 is 1.5), rounded
-away from zero as Kubernetes rounds. Missing is never zero: no answer is an `AdapterError`, not an empty sample.
+away from zero as in Kubernetes. Missing is never zero: without a value the answer is an `AdapterError`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ SOURCE_TYPES = (RESOURCE, CONTAINER_RESOURCE, PODS, OBJECT, EXTERNAL)
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: the HPA's name and labels (sorted pairs), and the target that it scales."""
+    """The HPA behind a query: its name, its labels (sorted pairs) and its target."""
 
     name: str
     target_kind: str
@@ -32,7 +32,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, hpa: HorizontalPodAutoscaler) -> Self:
-        """The HPA as an asker."""
+        """Returns the asker of an HPA."""
         target, labels = hpa.spec.scale_target_ref, hpa.metadata.labels
         return cls(
             name=hpa.metadata.name,
@@ -43,12 +43,12 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric to be read.
+    """One metric to read.
 
-    `type` is one of SOURCE_TYPES; `name` the metric's (or resource's) name. `pods` selects the target's pods (Resource,
-    ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none; `container` goes
-    with ContainerResource, `object` with Object. `asker` is set only for an adapter whose answer depends on it: equal
-    queries of different HPAs are one.
+    `type` is one of SOURCE_TYPES; `name` is the name of the metric or resource. `pods` selects the target's pods
+    (Resource, ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none;
+    `container` is set for ContainerResource, `object` for Object. `asker` is set only for an adapter whose answer
+    depends on it, so that equal queries of different HPAs are shared.
     """
 
     type: str
@@ -84,7 +84,7 @@ class ObjectSample(msgspec.Struct, frozen=True):
 
 
 class ExternalSample(msgspec.Struct, frozen=True):
-    """Answer to External: the values of all matching series in milli-units (their sum is the engine's to take)."""
+    """Answer to External: the values of all matching series in milli-units; the engine sums them."""
 
     values: tuple[int, ...]
     timestamp: datetime
@@ -94,13 +94,13 @@ Sample = PodSample | ObjectSample | ExternalSample
 
 
 class AdapterError(Exception):
-    """Why there is no sample. A value: adapters return it in place of a sample (raising it does the same).
+    """Why there is no sample. Adapters return it in place of a sample, or raise it.
 
-    `blame` says whose fault it is: "spec" (the HPA asks for something impossible), "source" (the metric source failed),
-    "cluster" (the API server failed) or "bug". The message appears in the HPA's condition and event: it names what was
-    asked of whom, and never holds a secret. `lasting`: asking again at once is of no use (wrong credentials, say).
-    `alive`: the source works, and only this metric has no value (its document is too large, say): such an error opens
-    no circuit breaker.
+    `blame` is "spec" (the HPA asks for something impossible), "source" (the metric source failed), "cluster" (the
+    API server failed) or "bug". The message is shown in the HPA's condition and event: it names the source and the
+    query, and never holds a secret. `lasting`: an immediate retry is useless, for example with wrong
+    credentials. `alive`: the source works and only this metric has no value, so the error does not open a
+    circuit breaker.
     """
 
     def __init__(self, message: str, blame: str = "source", *, lasting: bool = False, alive: bool = False) -> None:

@@ -1,6 +1,7 @@
-"""Label selectors: as a string (`app=web,tier in (a,b)`) and as the object of the API.
+"""Label selectors, parsed from a text (`app=web,tier in (a,b)`) or from the object of the API.
 
-Canonical text and messages are those of the Kubernetes API: "Labels and Selectors".
+Sources: apimachinery, pkg/labels/selector.go: Parse, and metav1: LabelSelectorAsSelector; the canonical text and the
+messages are those of Kubernetes.
 """
 
 import functools
@@ -43,7 +44,7 @@ _ORDERING: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Selector:
-    """All of its requirements together, sorted by key; one that is not selectable matches nothing."""
+    """Requirements that must all be met, sorted by key. With `selectable` False it matches nothing."""
 
     requirements: tuple[Requirement, ...] = ()
     selectable: bool = True
@@ -63,11 +64,11 @@ class Selector:
 
     @property
     def empty(self) -> bool:
-        """Whether it matches everything."""
+        """Whether the selector matches everything."""
         return self.selectable and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
+        """Whether the selector matches an object with these labels."""
         for key, value in self._equal:
             if labels.get(key) != value:
                 return False
@@ -77,7 +78,7 @@ class Selector:
         return self.selectable
 
     def __str__(self) -> str:
-        """The canonical text; empty both for the selector of everything and for that of nothing."""
+        """The canonical text; empty for the selectors of everything and of nothing."""
         return ",".join(map(str, self.requirements))
 
 
@@ -95,16 +96,16 @@ class LabelSelectorRequirement(msgspec.Struct, frozen=True, omit_defaults=True, 
 
 
 class LabelSelector(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """`metav1.LabelSelector`, as an HPA's metric carries it."""
+    """`metav1.LabelSelector` of a metric."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 def from_object(selector: LabelSelector | None) -> Selector:
-    """The selector an API object stands for: nothing where there is none, everything where it is empty.
+    """Returns the selector of an API object: of nothing for None, of everything for an empty one.
 
-    Raises SelectorError.
+    Raises SelectorError. Source: apimachinery, metav1: LabelSelectorAsSelector.
     """
     if selector is None:
         return NOTHING
@@ -120,9 +121,9 @@ def from_object(selector: LabelSelector | None) -> Selector:
 
 
 def to_object(selector: Selector) -> LabelSelector:
-    """The object of the API that says the same; of several values that a label is to equal, the last.
+    """Returns the API object of a selector; of several values for one label, the last.
 
-    Raises SelectorError for what the object cannot say: `!=`, `<` and `>`.
+    Raises SelectorError for `!=`, `<` and `>`, which the object cannot express.
     """
     equal: dict[str, str] = {}
     expressions = []
@@ -139,7 +140,7 @@ def to_object(selector: Selector) -> LabelSelector:
 
 
 def go_plus_v(selector: LabelSelector | None) -> str:
-    """How Go's `%+v` prints the object inside the HPA controller's messages."""
+    """Returns the object as Go's `%+v` prints it in the messages of the HPA controller."""
     if selector is None:
         return "nil"
     labels = "".join(f"{key}: {value}," for key, value in sorted(selector.match_labels.items()))
@@ -155,9 +156,9 @@ def go_plus_v(selector: LabelSelector | None) -> str:
 
 @functools.lru_cache(maxsize=1 << 10)
 def parse(text: str) -> Selector:
-    """The selector that a string stands for; an empty one selects everything. Raises SelectorError.
+    """Returns the selector of a text; an empty text selects everything. Raises SelectorError.
 
-    Somebody's selector is parsed once for as long as anything holds on to it, and no longer.
+    A selector that is still in use is not parsed again.
     """
     known = _KNOWN.get(text)
     if known is None:

@@ -1,10 +1,7 @@
-"""One term of a label selector, the rules it holds to, and what the API server says where it does not.
+"""The text form of label selectors: `app=web,tier in (a,b),!canary`, and the rules of one requirement.
 
-Rules and messages are those of the Kubernetes API: "Labels and Selectors".
-
-The grammar of a label selector's text: `app=web,tier in (a,b),!canary`.
-
-Grammar and messages are those of the Kubernetes API: "Labels and Selectors".
+Sources: Kubernetes documentation, "Labels and Selectors"; grammar and messages are those of apimachinery,
+pkg/labels/selector.go: Parse and NewRequirement.
 """
 
 import enum
@@ -20,11 +17,11 @@ from hpad.api.text import quoted
 
 
 class SelectorError(ValueError):
-    """Not a label selector; the message is Kubernetes' own."""
+    """The text or object is not a label selector; the message is that of Kubernetes."""
 
 
 class Operator(enum.StrEnum):
-    """How a requirement relates a label to its values; in the order Kubernetes' messages list them."""
+    """How a requirement relates a label to its values, in the order of the messages of Kubernetes."""
 
     IN = "in"
     NOT_IN = "notin"
@@ -46,10 +43,10 @@ SIGNS: Final = {
     ">": Operator.GREATER_THAN,
     "<": Operator.LESS_THAN,
 }
-"""How the operators between a key and its values are written in a selector's text."""
+"""The text of the operators between a key and its values."""
 
 SETS: Final = frozenset({Operator.IN, Operator.NOT_IN})
-"""The operators whose values stand in parentheses."""
+"""The operators whose values are in parentheses."""
 
 _WRITTEN: Final = {operator: sign for sign, operator in SIGNS.items()}
 _UNARY: Final = frozenset({Operator.EXISTS, Operator.DOES_NOT_EXIST})
@@ -59,14 +56,14 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")  # no label holds more
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term of a selector: a label's key, an operator, and the values in order."""
+    """One requirement of a selector: the key of a label, an operator, and the values in order."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels meet the requirement; an absent label meets `!=`, `notin` and `!` alone."""
+        """Whether the labels meet the requirement. A missing label meets only `!=`, `notin` and `!`."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN | Operator.EQUALS | Operator.DOUBLE_EQUALS:
@@ -83,7 +80,7 @@ class Requirement:
                 return (order := self._order(value)) is not None and order < 0
 
     def _order(self, value: str | None) -> int | None:
-        """The label less the requirement's value; None where the label is absent or no integer."""
+        """Returns the label minus the value of the requirement; None where the label is missing or not an integer."""
         number, limit = _int64(value or ""), _int64(self.values[0])
         return None if number is None or limit is None else number - limit
 
@@ -97,7 +94,7 @@ class Requirement:
 
 
 def checked(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
-    """A requirement that holds to the rules; raises SelectorError with everything that is wrong."""
+    """Returns a valid requirement. Raises SelectorError with everything that is wrong."""
     errors = []
     if faults := names.key_faults(key):
         errors.append(invalid("key", quoted(key), faults))
@@ -117,7 +114,7 @@ def checked(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
 
 
 def _count_fault(operator: Operator, values: Sequence[str]) -> str | None:
-    """What is wrong with the number of values; the grammar itself gives every other operator exactly one."""
+    """Returns what is wrong with the number of values; other operators have exactly one by the grammar."""
     if operator in SETS and not values:
         return "for 'in', 'notin' operators, values set can't be empty"
     if operator in _UNARY and values:
@@ -133,18 +130,18 @@ def _int64(text: str) -> int | None:
 
 
 def invalid(path: str, value: str, faults: Sequence[str]) -> str:
-    """The API server's message for a field; `value` is quoted already."""
+    """Returns the message of the API server for a field; `value` is already quoted."""
     return f"{path}: Invalid value: {value}: {'; '.join(faults)}"
 
 
 def _listed(values: Sequence[str]) -> str:
-    """A list as Go writes it in JSON; an empty one is null."""
+    """Returns a list as Go encodes it in JSON; an empty one is null."""
     text = msgspec.json.encode(values).decode() if values else "null"
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def terms(text: str) -> list[Requirement]:
-    """The requirements in a selector's text, in the order written. Raises SelectorError."""
+    """Returns the requirements of a text, in the order written. Raises SelectorError."""
     tokens = _Tokens(text)
     found: list[Requirement] = []
     if not tokens.peek():
@@ -166,9 +163,9 @@ def terms(text: str) -> list[Requirement]:
 
 
 class _Tokens:
-    """The words and signs of a selector's text in turn; past the end they are empty strings.
+    """The tokens of a selector's text; past the end they are empty strings.
 
-    A NUL byte ends the word or sign before it, or else the text.
+    A NUL byte ends the token before it, or else the text.
     """
 
     _TOKEN: Final = re.compile(r"[ \t\r\n]*(!=|==|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?")
@@ -241,7 +238,7 @@ def _parse_values(tokens: _Tokens) -> set[str]:
 
 
 def _parse_list(tokens: _Tokens) -> set[str]:
-    """The values up to the closing parenthesis; a comma with nothing beside it stands for the empty value."""
+    """Returns the values up to the closing parenthesis; a comma without a value beside it is the empty value."""
     values: set[str] = set()
     while True:
         token = tokens.take()

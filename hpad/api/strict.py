@@ -1,8 +1,7 @@
-"""Reading JSON-like values into structs as the API server does when it is strict, but with an answer one can act on.
+"""Reads JSON-like values into structs with strict decoding, and reports every error at once with advice.
 
-Everything wrong is reported at once, each with its field path: unknown fields (and which known one is near), values of
-the wrong type (and what would be right). As in Go, null is the same as absent. Two things go beyond the API server: a
-label selector may be written as a string, and a whole number may carry a `.0`.
+Each error has its field path: unknown fields (with the nearest known one) and values of the wrong type. As in Go, null
+equals a missing field. Beyond the API server, a label selector may be text, and a whole number may be written `3.0`.
 """
 
 import difflib
@@ -24,7 +23,7 @@ from hpad.api.selector import LabelSelector
 from hpad.api.selector_syntax import Operator
 
 Hint = Callable[[str, str, Any], str | None]
-"""(name of the struct, field, value) -> why that field cannot stand there and what to write instead, if known."""
+"""Maps (struct, field, value) to why the field is not allowed there and what to write instead, if known."""
 
 _INT32: Final = 2**31
 _INT64: Final = 2**63
@@ -50,7 +49,7 @@ _NUMBER_AND_UNIT: Final = re.compile(r"\s*+([+-]?[0-9.]++)\s*+([A-Za-z%]*+)\s*+"
 
 @functools.cache
 def fields_of(struct: type) -> dict[str, Any]:
-    """The wire names of a struct's fields, each with its type."""
+    """Returns the wire names of a struct's fields, each with its type."""
     hints = typing.get_type_hints(struct)
     return {field.encode_name: hints[field.name] for field in msgspec.structs.fields(struct)}
 
@@ -91,7 +90,7 @@ class Reader:
         self._hint = hint
 
     def read(self, value: Any, kind: Any, path: str = "") -> Any:
-        """The value with nothing in it that `kind` has no place for, ready for `msgspec.convert`."""
+        """Returns the value without anything `kind` has no field for, ready for `msgspec.convert`."""
         kind = _required(kind)
         if kind is LabelSelector and isinstance(value, str):
             return self._selector(value, path)
@@ -154,7 +153,7 @@ class Reader:
 
 
 class _WrongType(ValueError):
-    """The value is of the wrong type; the message says what would be right."""
+    """The value has the wrong type; the message says what would be right."""
 
 
 def _text(value: Any, path: str) -> str:
@@ -164,7 +163,7 @@ def _text(value: Any, path: str) -> str:
 
 
 def _text_advice(value: Any) -> str:
-    """What to write instead; of what is no number only that it is none, for it may be of any size."""
+    """Returns what to write instead; only the type of a value that is not a number, which may be large."""
     if not isinstance(value, int | float):
         return "must be text"
     return f'must be text: write "{str(value).lower() if isinstance(value, bool) else value}" in quotes'
@@ -284,7 +283,7 @@ def selector_object(text: str) -> dict[str, Any]:
 
 
 def _required(kind: Any) -> Any:
-    """The type without its `| None`."""
+    """Returns the type without its `| None`."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return next(each for each in typing.get_args(kind) if each is not type(None))
     return kind

@@ -1,15 +1,9 @@
-"""Texts as messages quote them: the API server's as Go does (`quoted`), hpad's own as a person wrote them (`shown`).
+"""Texts inside messages: quoting as Go does (`quoted`) or for people (`shown`), and escaping of control characters.
 
-Texts of others, such as metric sources, made fit for terminals and pages: the one place that says which characters
-are not passed on.
-
-Those are the controls of terminals (C0, DEL, C1; ECMA-48), which can erase, forge and retitle; the line and paragraph
-separators; the controls of direction, which show a text in another order than it has (Unicode Standard Annex 9); and
-halves of surrogate pairs, which no UTF-8 can say. Each is written as JSON escapes it, so that JSON keeps its meaning.
-
-What was probably meant by a name that is not known.
-
-The failure of a connection or a file in words, instead of the name of its class.
+Texts of others, such as metric sources, are escaped before they reach a terminal or a page. Escaped are: the control
+characters of terminals (C0, DEL, C1; ECMA-48), which can erase and forge output; line and paragraph separators; the
+bidirectional formatting characters (Unicode Standard Annex 9); and unpaired surrogates, which UTF-8 cannot encode. The
+escapes are those of JSON, so that JSON keeps its meaning.
 """
 
 import difflib
@@ -25,17 +19,17 @@ _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def harmless(text: str) -> str:
-    """The text in one line: control characters, tabs and line breaks among them, are escaped."""
+    """Returns the text on one line, with control characters, tabs and line breaks escaped."""
     return text if text.isascii() and text.isprintable() else _IN_ONE_LINE.sub(_escaped, text)
 
 
 def harmless_lines(text: str) -> str:
-    """As `harmless`, but tabs and line breaks (not carriage returns) stay."""
+    """As `harmless`, but keeps tabs and line feeds."""
     return text if text.isascii() and text.isprintable() else _IN_LINES.sub(_escaped, text)
 
 
 def harmless_json(body: bytes) -> bytes:
-    """JSON that means the same, and may be shown as it is."""
+    """Returns equivalent JSON that is safe to print."""
     if body.isascii() and b"\x7f" not in body:
         return body
     return harmless_lines(body.decode("utf-8", "surrogatepass")).encode()
@@ -54,7 +48,7 @@ _ESCAPES: Final = {
 
 
 def quoted(text: str) -> str:
-    """A string as Go's `%q` quotes it."""
+    """Returns the text as Go's `%q` quotes it."""
     return f'"{"".join(map(_quoting_escaped, text))}"' if not text.isalnum() else f'"{text}"'
 
 
@@ -70,10 +64,9 @@ def _quoting_escaped(character: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that was given, as a person wrote it: 'web', 3, true, null, {queue: 'orders'}.
+    """Returns a value from a user as it was written: 'web', 3, true, null, {queue: 'orders'}.
 
-    For messages of hpad's own, where Python's or Go's escapes would say nothing to the reader: a control character is
-    shown by its picture (␊ for a line break), and what is no character at all by �.
+    For messages of hpad. Control characters are shown by their pictures (␊ for a line break), invalid characters as �.
     """
     if isinstance(value, str):
         return _in_quotes(value)
@@ -89,7 +82,7 @@ def shown(value: object) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with pictures in place of control characters, all on one line."""
+    """Returns the text on one line, with pictures in place of control characters."""
     return _INVISIBLE.sub(lambda found: _picture(found[0]), text)
 
 
@@ -108,7 +101,7 @@ def _picture(character: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """` (did you mean "x"?)` for the known name that comes nearest, empty where none comes near."""
+    """Returns ` (did you mean "x"?)` for the most similar known name, "" if none is similar."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
 
@@ -135,10 +128,10 @@ _WORDS: Final = {
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in a few words: "connection refused".
+    """Returns the cause of an error in a few words: "connection refused".
 
-    An error that carries another (aiohttp's `os_error`, or a cause) is told by that one. For classes that are not known
-    here the words of their names are used.
+    An error that wraps another one (`os_error` of aiohttp, or a cause) is described by the inner one. Unknown classes
+    are described by the words of their names.
     """
     for each in (getattr(error, "os_error", None), error.__cause__, error):
         for kind in type(each).__mro__:

@@ -1,6 +1,7 @@
-"""Is this HPA one that the API server would take? Its rules, field paths and messages (Kubernetes 1.36, on creation).
+"""Validates an HPA as the API server does on creation.
 
-Errors come in the order the API server gives them: metadata, replicas, target, metrics, behavior.
+Source of rules, field paths and messages: Kubernetes 1.36, pkg/apis/autoscaling/validation/validation.go. Errors come
+in its order: metadata, replicas, target, metrics, behavior.
 """
 
 from collections.abc import Callable, Iterator
@@ -78,7 +79,7 @@ def _reference(reference: CrossVersionObjectReference, path: str, *, group_neede
 
 
 def _segment_faults(name: str) -> list[str]:
-    """Why a name cannot stand in a URL's path; an empty name is somebody else's complaint."""
+    """Returns why a name cannot be part of a URL path; an empty name is checked elsewhere."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
@@ -110,7 +111,7 @@ _Check = Callable[[Any, str], Iterator[FieldError]]
 
 
 def _present_sources(metric: MetricSpec) -> list[tuple[str, _Check, Any]]:
-    """The sources that are set, with the function that judges each, in the order the API server looks at them."""
+    """Returns the sources that are set, with their checks, in the order of the API server."""
     sources: tuple[tuple[str, _Check, Any], ...] = (
         ("object", _object, metric.object),
         ("external", _external, metric.external),

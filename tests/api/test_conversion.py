@@ -66,7 +66,7 @@ hpas = st.builds(lambda spec: v2.HorizontalPodAutoscaler(spec=spec), specs)
 
 @given(hpas)
 def test_v2_to_v1_and_back_is_the_same(original: v2.HorizontalPodAutoscaler) -> None:
-    """But for a behavior without any rule, which no API server keeps: the annotation cannot tell it from none."""
+    """Except a behavior without rules, which an API server does not keep: the annotation equals that of no behavior."""
     written = json.loads(json.dumps(v2.to_builtins(conversion.to_v1(original))))
     assert written["apiVersion"] == "autoscaling/v1"
     expected = v2.to_builtins(original)
@@ -132,7 +132,7 @@ NO_BEHAVIORS = ["", "{", "[]", "1", '{"ScaleUp": 1}', '{"ScaleUp": {"Policies": 
 
 @pytest.mark.parametrize("text", [*NO_LISTS, '[{"type": "Pods", "pods": {"targetAverageValue": "x"}}]', "null", "[]"])
 def test_metrics_that_cannot_be_read_are_none(text: str) -> None:
-    """As Kubernetes has it; the CPU goal of the spec holds."""
+    """As in Kubernetes: the CPU target of the spec applies."""
     read = decode.decode(v1(annotations.METRICS, text, maxReplicas=3, targetCPUUtilizationPercentage=70))
     assert [metric.resource.target.average_utilization for metric in read.spec.metrics if metric.resource] == [70]
     assert len(read.spec.metrics) == 1

@@ -1,4 +1,4 @@
-"""What a document that is not quite an HPA is told."""
+"""Errors of documents that are not valid HPAs."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def document(version: str = "v2", metadata: Any = None, **spec: Any) -> dict[str
 
 
 def complaint(value: Any) -> str:
-    """The only thing that is wrong."""
+    """Returns the only error of the document."""
     [error] = decode.read(value).errors
     return error.message
 

@@ -1,4 +1,4 @@
-"""What is filled in: the table of the API reference, and that doing it twice changes nothing."""
+"""Defaults: the table of the API reference, and idempotence."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How an HPA meets JSON."""
+"""HPAs in JSON."""
 
 from datetime import UTC, datetime
 

@@ -216,7 +216,7 @@ def test_a_parsed_text_is_kept() -> None:
 
 
 def test_a_selector_is_parsed_once_for_as_long_as_somebody_holds_it():
-    """However many others are parsed meanwhile; those that nobody holds are forgotten but for the last."""
+    """A selector in use stays cached; of the others only the latest do."""
     held = selector.parse("app=held")
     before = len(selector._KNOWN)
     for number in range(5_000):

@@ -1,4 +1,4 @@
-"""Rules that the conformance rows reach seldom or never: names, containers, labels, limits."""
+"""Validation rules that the conformance vectors rarely cover: names, containers, labels, limits."""
 
 from typing import Any
 

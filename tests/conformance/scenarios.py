@@ -1,4 +1,4 @@
-"""How the answers to a recorded scenario are held against what Kubernetes did."""
+"""Compares the results of a recorded scenario with those of Kubernetes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from hpad.recording import replay
 
 MANY = 10
-"""How many differences a failed test shows."""
+"""The number of differences that a failed test shows."""
 
 
 def differences(rows: Iterable[dict[str, Any]]) -> tuple[int, list[str]]:
-    """The number of reconciles of all scenarios, and one text for each that came out otherwise."""
+    """Returns the number of reconciles of all scenarios, and one text per difference."""
     total, wrong = 0, []
     for row in rows:
         answered = replay.replay(row)

@@ -1,4 +1,4 @@
-"""Quantities against what Kubernetes answers."""
+"""Quantities against the answers of Kubernetes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ Record = Callable[[str, object], None]
 
 
 def answers(text: str) -> dict[str, Any]:
-    """What we say about a text, under the keys and in the types of the vectors."""
+    """The result of hpad for a text, under the keys and in the types of the vectors."""
     try:
         quantity = Quantity.parse(text)
     except QuantityError as error:

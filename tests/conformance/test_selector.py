@@ -1,4 +1,4 @@
-"""Label selectors against what Kubernetes answers."""
+"""Label selectors against the answers of Kubernetes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ Record = Callable[[str, object], None]
 
 
 def text_answers(row: dict[str, Any]) -> dict[str, Any]:
-    """What we say about a selector's text, under the keys of the vectors."""
+    """The result of hpad for a selector's text, under the keys of the vectors."""
     try:
         parsed = selector.parse(row["in"])
     except selector.SelectorError as error:
@@ -22,7 +22,7 @@ def text_answers(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def object_answers(row: dict[str, Any]) -> dict[str, Any]:
-    """What we say about a LabelSelector object, under the keys of the vectors."""
+    """The result of hpad for a LabelSelector object, under the keys of the vectors."""
     given = msgspec.convert(row["in"], selector.LabelSelector | None)
     answers = {"in": row["in"], "goPlusV": selector.go_plus_v(given)}
     try:
@@ -33,7 +33,7 @@ def object_answers(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(rows: list[dict[str, Any]], answers: Callable[[dict[str, Any]], dict[str, Any]]) -> list[str]:
-    """The rows that do not hold, beside what we say."""
+    """The rows that differ, with the result of hpad."""
     return [f"{row}\n  ours: {ours}" for row in rows if (ours := answers(row)) != row]
 
 

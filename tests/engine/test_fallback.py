@@ -1,4 +1,4 @@
-"""Fallback and activation: what stands in for a metric that fails, and when there is work at all."""
+"""Fallback policies of failing metrics, and activation thresholds."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ RATE = engine.external("rate", averageValue="10")
 FAST = {"scaleUp": {"policies": [{"type": "Pods", "value": 50, "periodSeconds": 15}]}}
 
 
-class Agreed(engine.Workload):
+class Annotated(engine.Workload):
     """A workload whose HPA has annotations."""
 
     def __init__(self, *metrics, replicas, annotations, low=1, **more):
@@ -33,8 +33,8 @@ class Agreed(engine.Workload):
 
     def view(self, **fields) -> View:
         view = super().view(**fields)
-        told = fallback_policy.from_annotations(self.annotations, [metric.name for metric in view.spec.metrics])
-        return msgspec.structs.replace(view, fallback_policies=told.policies, fallback_error=told.error)
+        found = fallback_policy.from_annotations(self.annotations, [metric.name for metric in view.spec.metrics])
+        return msgspec.structs.replace(view, fallback_policies=found.policies, fallback_error=found.error)
 
     def fail_for(self, seconds: int, *answers) -> Decision:
         """Reconcile every 15 seconds until the metric has failed for that long; the last decision."""
@@ -44,14 +44,14 @@ class Agreed(engine.Workload):
         return decision
 
 
-def test_without_terms_nothing_moves():
-    target = Agreed(QUEUE, replicas=3, annotations={})
+def test_without_policies_nothing_changes():
+    target = Annotated(QUEUE, replicas=3, annotations={})
     assert target.fail_for(600, DOWN).scale_to is None
     assert find(target.hpa.status.conditions, FALLBACK_ACTIVE) is None
 
 
 def test_fixed_replicas_come_after_the_failure_duration():
-    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
+    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
     assert target.fail_for(165, DOWN).scale_to is None
     decision = target.reconcile(DOWN, after=15)
     assert decision.scale_to == 7
@@ -61,7 +61,7 @@ def test_fixed_replicas_come_after_the_failure_duration():
 
 
 def test_a_fallback_hides_nothing():
-    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7 after 0s"})
+    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7 after 0s"})
     target.reconcile(DOWN)
     said = target.condition(FALLBACK_ACTIVE)
     assert (said.status, said.reason) == ("True", "FallbackActive")
@@ -79,13 +79,13 @@ def test_a_fallback_hides_nothing():
 
 def test_fixed_replicas_may_shrink_and_obey_the_maximum():
     assert (
-        Agreed(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:2 after 0s"})
+        Annotated(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:2 after 0s"})
         .reconcile(DOWN)
         .scale_to
         == 2
     )
     assert (
-        Agreed(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:99 after 0s"})
+        Annotated(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:99 after 0s"})
         .reconcile(DOWN)
         .scale_to
         == 10
@@ -94,7 +94,7 @@ def test_fixed_replicas_may_shrink_and_obey_the_maximum():
 
 def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sample():
     annotations = {fallback_policy.FALLBACK: "replicas:7", fallback_policy.FAILURE_DURATION: "60"}
-    target = Agreed(QUEUE, replicas=3, annotations=annotations)
+    target = Annotated(QUEUE, replicas=3, annotations=annotations)
     assert target.fail_for(45, DOWN).scale_to is None
     assert target.reconcile(engine.series(30), after=15).scale_to is None
     assert target.reconcile(DOWN, after=15).scale_to is None
@@ -102,9 +102,9 @@ def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sampl
     assert target.fail_for(30, DOWN).scale_to == 7
 
 
-def test_a_failure_of_long_ago_does_not_count_when_terms_come_back():
-    """While an HPA has no terms nobody follows how its metrics fare."""
-    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
+def test_an_old_failure_does_not_count_when_policies_return():
+    """Without a fallback policy the history keeps no last samples."""
+    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
     target.reconcile(DOWN)
     agreed, target.annotations = target.annotations, {}
     target.reconcile(engine.series(30), after=15)
@@ -113,14 +113,14 @@ def test_a_failure_of_long_ago_does_not_count_when_terms_come_back():
 
 
 def test_the_largest_proposal_wins_beside_a_fallback():
-    target = Agreed(QUEUE, RATE, replicas=3, annotations={fallback_policy.FALLBACK: "queue=replicas:4 after 0s"})
+    target = Annotated(QUEUE, RATE, replicas=3, annotations={fallback_policy.FALLBACK: "queue=replicas:4 after 0s"})
     assert target.reconcile(DOWN, engine.series(60)).scale_to == 6
     decision = target.reconcile(DOWN, engine.series(10), after=15)
     assert decision.scale_to == 4
 
 
 def test_last_good_holds_up_to_its_age():
-    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:1m"})
+    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:1m"})
     target.reconcile(engine.series(60))
     target.replicas = 3  # somebody meddles; what the metric asked for is remembered
     decision = target.reconcile(DOWN, after=30)
@@ -132,8 +132,8 @@ def test_last_good_holds_up_to_its_age():
 
 
 def test_last_good_does_not_compound_a_ratio():
-    """A Value goal multiplies the pods there are: the old ratio must not be applied over and over."""
-    target = Agreed(
+    """A Value target multiplies the current replicas, so the old ratio must not be applied repeatedly."""
+    target = Annotated(
         engine.external("load", value="10"), replicas=2, annotations={fallback_policy.FALLBACK: "last-good:10m"}
     )
     assert target.reconcile(engine.series(20)).scale_to == 4
@@ -141,33 +141,33 @@ def test_last_good_does_not_compound_a_ratio():
     assert target.replicas == 4
 
 
-def test_last_good_of_a_metric_never_heard_is_hold():
-    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:10m"})
+def test_last_good_without_a_sample_is_hold():
+    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:10m"})
     assert target.fail_for(60, DOWN).scale_to is None
 
 
 def test_an_ignored_metric_lets_the_others_shrink():
     annotations = {fallback_policy.FALLBACK: "queue=ignore after 0s"}
-    target = Agreed(QUEUE, RATE, replicas=5, annotations=annotations)
+    target = Annotated(QUEUE, RATE, replicas=5, annotations=annotations)
     decision = target.reconcile(DOWN, engine.series(20))
     assert decision.scale_to == 2
     assert str(decision).endswith("; external metric queue is ignored, failing for 0s (the broker is down)")
-    assert Agreed(QUEUE, RATE, replicas=5, annotations={}).reconcile(DOWN, engine.series(20)).scale_to is None
+    assert Annotated(QUEUE, RATE, replicas=5, annotations={}).reconcile(DOWN, engine.series(20)).scale_to is None
 
 
 def test_where_all_are_ignored_nothing_moves():
-    target = Agreed(QUEUE, replicas=5, annotations={fallback_policy.FALLBACK: "ignore after 0s"})
+    target = Annotated(QUEUE, replicas=5, annotations={fallback_policy.FALLBACK: "ignore after 0s"})
     assert target.fail_for(300, DOWN).scale_to is None
     assert target.condition(SCALING_ACTIVE).reason == "FailedGetExternalMetric"
 
 
-def test_a_metric_without_relief_still_blocks_shrinking():
-    target = Agreed(QUEUE, RATE, replicas=5, annotations={fallback_policy.FALLBACK: "queue=replicas:2 after 0s"})
+def test_a_metric_without_fallback_still_blocks_shrinking():
+    target = Annotated(QUEUE, RATE, replicas=5, annotations={fallback_policy.FALLBACK: "queue=replicas:2 after 0s"})
     assert target.reconcile(DOWN, DOWN).scale_to is None
 
 
 def test_a_wrong_annotation_is_named_and_does_nothing():
-    target = Agreed(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:many"})
+    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:many"})
     assert target.fail_for(300, DOWN).scale_to is None
     assert (
         "InvalidAnnotation",
@@ -175,8 +175,8 @@ def test_a_wrong_annotation_is_named_and_does_nothing():
     ) in target.events
 
 
-def to_zero(annotations: dict[str, str], replicas: int, **more) -> Agreed:
-    made = Agreed(QUEUE, replicas=replicas, low=0, annotations=annotations, gates=Gates(HPAScaleToZero=True), **more)
+def to_zero(annotations: dict[str, str], replicas: int, **more) -> Annotated:
+    made = Annotated(QUEUE, replicas=replicas, low=0, annotations=annotations, gates=Gates(HPAScaleToZero=True), **more)
     if not replicas:
         zero = Condition(SCALED_TO_ZERO, "True", engine.START, "ScaledToZero", "")
         made.hpa = msgspec.structs.replace(
@@ -199,7 +199,7 @@ def test_without_a_threshold_a_single_message_wakes():
 
 
 def test_activation_says_nothing_where_the_minimum_is_not_zero():
-    target = Agreed(QUEUE, replicas=2, annotations={fallback_policy.ACTIVATION: "500"})
+    target = Annotated(QUEUE, replicas=2, annotations={fallback_policy.ACTIVATION: "500"})
     assert target.reconcile(engine.series(40)).scale_to == 4
 
 
@@ -259,19 +259,19 @@ def test_what_is_no_policy(text):
     ],
 )
 def test_annotations(annotations, expected, error):
-    told = fallback_policy.from_annotations(annotations, ["a", "b"])
-    assert tuple(None if each.fallback is None else str(each.fallback) for each in told.policies) == expected
-    assert told.error == error
+    found = fallback_policy.from_annotations(annotations, ["a", "b"])
+    assert tuple(None if each.fallback is None else str(each.fallback) for each in found.policies) == expected
+    assert found.error == error
 
 
 def test_flaws_are_told_of_all_annotations_even_of_those_without_effect():
-    told = {
+    found = {
         fallback_policy.FALLBACK: "hold",
         fallback_policy.FAILURE_DURATION: "c=9",
         "hpad.io/activate": "1",
         "other": "x",
     }
-    assert fallback_policy.annotation_errors(told, ["a", "b"]) == {
+    assert fallback_policy.annotation_errors(found, ["a", "b"]) == {
         "hpad.io/activate": 'there is no such annotation; did you mean "hpad.io/activation"?',
         fallback_policy.FAILURE_DURATION: "there is no metric 'c' here; there are a, b",
     }
@@ -281,10 +281,13 @@ def test_flaws_are_told_of_all_annotations_even_of_those_without_effect():
     assert fallback_policy.annotation_errors(None, ["a"]) == fallback_policy.annotation_errors({"other": "x"}, []) == {}
 
 
-def test_terms_are_recorded_and_read_back():
-    agreed = (FallbackPolicy(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500), FallbackPolicy())
-    target = Agreed(QUEUE, RATE, replicas=1, annotations={})
+def test_policies_are_recorded_and_read_back():
+    policies = (
+        FallbackPolicy(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500),
+        FallbackPolicy(),
+    )
+    target = Annotated(QUEUE, RATE, replicas=1, annotations={})
     view = target.view()
-    step = encode_step(now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=agreed, terms_flaw="x")
+    step = encode_step(now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=policies, terms_flaw="x")
     read = decode_step(step)
-    assert (read.agreed, read.terms_flaw) == (agreed, "x")
+    assert (read.agreed, read.terms_flaw) == (policies, "x")

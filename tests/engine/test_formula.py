@@ -126,7 +126,7 @@ def test_scenario_18_a_sidecar_does_not_count() -> None:
 
 
 def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
-    """As in the original."""
+    """As in Kubernetes."""
     gates = Gates(HPAMissingContainerIgnored=False)
     web = Workload(container("cpu", "application", averageUtilization=60), replicas=2, gates=gates)
     web.pods = [pod("web-0", containers=(requests("application", 100),)), pod("web-1")]

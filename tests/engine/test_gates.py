@@ -1,4 +1,4 @@
-"""Feature gates: Kubernetes' own, and those that leave out a known defect; each on and off."""
+"""Feature gates of Kubernetes, and gates that fix a known defect, each on and off."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which pods count, and what keeps the engine from deciding: scenarios 4, 14, 15, 16."""
+"""Readiness of pods, and failures that prevent a decision: scenarios 4, 14, 15, 16."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds whatever the input: bounds, caution, monotony."""
+"""Properties of every decision: bounds, caution, monotonicity."""
 
 from datetime import timedelta
 from typing import Any

@@ -221,7 +221,7 @@ def test_the_window_lets_go_when_the_sentence_says_so() -> None:
 
 
 def test_a_held_count_is_let_go_with_the_last_recommendation_that_holds_it() -> None:
-    """12 was recommended first, but the later 9 keeps 9 replicas just as well, and for longer."""
+    """12 was recommended first, but the later 9 also keeps 9 replicas, and for longer."""
     web = Workload(external("queue", averageValue="10"), replicas=9, high=20, behavior=BEHAVIORS["windows"])
     past = ((100, 12), (40, 9))
     web.history = History(tuple(PastRecommendation(START - timedelta(seconds=ago), count) for ago, count in past))

@@ -170,7 +170,7 @@ def web_answers(web: Workload) -> list[Any]:
          '"Near" is not a valid label selector operator'),
     ],
 )  # fmt: skip
-def test_a_goal_that_can_not_be_measured_is_never_asked_for(metric: dict[str, Any], flaw: str) -> None:
+def test_an_invalid_metric_is_never_queried(metric: dict[str, Any], flaw: str) -> None:
     web = Workload(metric, replicas=2)
     assert flaw in str(web.reconcile(series(1)))
 

@@ -1,4 +1,4 @@
-"""How soon and how fast: scenarios 2, 3, 9, 10, 11, 12, 13."""
+"""Stabilization windows and scaling policies: scenarios 2, 3, 9, 10, 11, 12, 13."""
 
 from typing import Any
 

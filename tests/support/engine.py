@@ -1,7 +1,7 @@
-"""A little world for stories about decisions: one HPA, its target, its pods and a clock that is only a number.
+"""One HPA with its target, its pods and a virtual clock, for tests of decisions.
 
-No pod is ever really started: `Workload.reconcile` says what the metric sources would have answered, decides, writes
-the scale and remembers what the daemon would remember.
+`Workload.reconcile` takes the answers of the metric sources, decides, writes the scale and keeps the history. No pod is
+started.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ DEFAULT_BEHAVIOR: dict[str, Any] = {
     },
     "scaleDown": {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]},
 }
-"""What the API server fills in where a behavior is named but empty."""
+"""The defaults that the API server sets for an empty behavior."""
 
 Answer = Sample | AdapterError
 
@@ -84,7 +84,7 @@ def pod(name: str, *, cpu: int | None = 200, phase: str = "Running", age: float 
 
 
 def used(values: Mapping[str, int] | Sequence[int], now: datetime = START, window: float = 30) -> PodSample:
-    """What pods use, in milli-units: by name, or of web-0, web-1 …"""
+    """The usage of pods in milli-units: by name, or of web-0, web-1 …"""
     named = values if isinstance(values, Mapping) else {f"web-{index}": value for index, value in enumerate(values)}
     return PodSample({name: PodValue(v, now, timedelta(seconds=window)) for name, v in named.items()}, now)
 
@@ -100,7 +100,7 @@ def one(value: int) -> ObjectSample:
 
 
 class Workload:
-    """One HPA and its target. The target obeys at once: what is written is what the next reconcile sees."""
+    """One HPA and its target. A written count is in effect at the next reconcile."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Workload:
         return View(**(held | fields))
 
     def reconcile(self, *answers: Answer, after: float = 0, refused: str | None = None, **fields: Any) -> Decision:
-        """Let time pass, decide, write (unless the write is `refused`) and settle."""
+        """Advances the clock by `after` seconds, decides, writes (unless the write is `refused`) and settles."""
         self.now += timedelta(seconds=after)
         view = self.view(**fields)
         decision = decide(view, examine(view), answers)

@@ -1,7 +1,8 @@
-"""The other versions of an HPA: autoscaling/v1 and v2beta1 in their own form, to autoscaling/v2 and (v1) back.
+"""Conversion of autoscaling/v1 and v2beta1 HPAs to autoscaling/v2, and from v2 to v1.
 
-v2beta2 differs from v2 by its name only (and by what it lacks: `tolerance`), so it needs no conversion. The rules are
-those of Kubernetes 1.36: nothing is filled in by a conversion but the CPU goal that autoscaling/v1 implies.
+v2beta2 has the fields of v2 without `tolerance` and needs no conversion. Source: Kubernetes 1.36,
+pkg/apis/autoscaling/v1/conversion.go and v2beta1/conversion.go. A conversion sets no default but the CPU target that
+autoscaling/v1 implies.
 """
 
 from hpad.api.conversion.v1 import from_v1, to_v1

@@ -1,11 +1,8 @@
-"""The annotations in which older versions of an HPA carry what their own fields have no room for.
+"""The annotations in which autoscaling/v1 and v2beta1 carry fields of later versions.
 
-They are read as Go's encoding/json reads them: the case of a field's name is not looked at, and unknown fields are
-left out. They are written as Go writes them: no spaces, sorted maps, `<`, `>` and `&` escaped.
-
-`spec.behavior` as autoscaling/v1 and v2beta1 carry it in an annotation: Kubernetes' internal form.
-
-That form has Go's own field names (`StabilizationWindowSeconds`) and writes what is absent as null.
+They are read as Go's encoding/json reads them: the case of field names is ignored, and so are unknown fields. They are
+written as Go writes them: no spaces, sorted maps, `<`, `>` and `&` escaped. `spec.behavior` is in Kubernetes' internal
+form, with Go's field names (`StabilizationWindowSeconds`) and null for missing fields.
 """
 
 import typing
@@ -26,21 +23,21 @@ CONDITIONS: Final = "autoscaling.alpha.kubernetes.io/conditions"
 ROUND_TRIP: Final = frozenset(
     {METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS, "autoscaling.alpha.kubernetes.io/update-policy"}
 )
-"""The annotations that stand for fields; in autoscaling/v2 they mean nothing, and the API server drops them."""
+"""The annotations that carry fields. In autoscaling/v2 they have no meaning, and the API server drops them."""
 
 T = TypeVar("T")
 
 
 def without_fields(metadata: ObjectMeta) -> ObjectMeta:
-    """The metadata without the annotations that stand for fields."""
+    """Returns the metadata without the annotations that carry fields."""
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in ROUND_TRIP}
     return msgspec.structs.replace(metadata, annotations=kept or None)
 
 
 def read(metadata: ObjectMeta, name: str, kind: type[T]) -> T | None:
-    """What the annotation of that name says; None where it is absent, or says nothing that can be read. Never raises.
+    """Returns the value of an annotation; None where it is missing or cannot be read. Never raises.
 
-    An annotation that is empty, no JSON, or of another shape is ignored, as by Kubernetes (autoscaling/v1,
+    An annotation that is empty, not JSON, or of another shape is ignored, as in Kubernetes (autoscaling/v1,
     conversion.go: Convert_v1_HorizontalPodAutoscaler_To_autoscaling_HorizontalPodAutoscaler).
     """
     text = (metadata.annotations or {}).get(name)
@@ -48,7 +45,7 @@ def read(metadata: ObjectMeta, name: str, kind: type[T]) -> T | None:
 
 
 def ignored(text: str, kind: Any) -> bool:
-    """Whether an annotation says something that `read` cannot read; an empty one says nothing."""
+    """Whether an annotation has a value that `read` cannot read."""
     return bool(text.strip()) and _read(text, kind) is None
 
 

@@ -1,8 +1,7 @@
-"""The flat form of metrics, without `target` and `metric` objects: v2beta1's spec, and the annotations of v1.
+"""The metrics of v2beta1 and of the annotations of v1, which have no `target` and `metric` objects.
 
-Fields stand in the order Kubernetes writes them, so that an annotation made here equals one made there.
-
-The flat form of metric readings: v2beta1's status, and the annotation of v1 that carries them.
+Fields are in the order of Kubernetes, so that an annotation written here equals one written there. The statuses of
+metrics have the same form.
 """
 
 from collections.abc import Callable
@@ -19,12 +18,12 @@ ZERO: Final = Quantity.from_value(0)
 
 
 def zero() -> Quantity:
-    """The default of quantities that the flat form cannot leave out (a function: msgspec always writes those)."""
+    """The default of quantities that are never omitted (a function, since msgspec always writes those)."""
     return ZERO
 
 
 class Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """How every struct of this file meets JSON: as in `hpad.api.hpa`."""
+    """The base of the structs of older versions, as in `hpad.api.hpa`."""
 
 
 class ObjectMetricSource(Wire, frozen=True):

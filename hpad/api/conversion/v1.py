@@ -1,4 +1,4 @@
-"""autoscaling/v1: one CPU goal in the spec, everything else in annotations."""
+"""autoscaling/v1: one CPU target in the spec, everything else in annotations."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -40,19 +40,19 @@ class HorizontalPodAutoscaler(flat.Wire, frozen=True):
     status: HorizontalPodAutoscalerStatus = msgspec.field(default_factory=HorizontalPodAutoscalerStatus)
 
 
-_HELD: Final[Mapping[str, Any]] = {
+_TYPES: Final[Mapping[str, Any]] = {
     annotations.METRICS: tuple[flat.MetricSpec, ...],
     annotations.BEHAVIOR: annotations.Behavior,
     annotations.CURRENT_METRICS: tuple[flat.MetricStatus, ...],
     annotations.CONDITIONS: tuple[HorizontalPodAutoscalerCondition, ...],
 }
-"""What the annotations hold that stand for fields."""
+"""The types of the annotations that carry fields."""
 
 
 def ignored(given: Mapping[str, Any]) -> list[str]:
-    """Which of an object's annotations stand for fields, but cannot be read, so that Kubernetes ignores them."""
-    texts = {name: given.get(name) for name in _HELD}
-    return [name for name, text in texts.items() if isinstance(text, str) and annotations.ignored(text, _HELD[name])]
+    """Returns the annotations that carry fields but cannot be read, so that Kubernetes ignores them."""
+    texts = {name: given.get(name) for name in _TYPES}
+    return [name for name, text in texts.items() if isinstance(text, str) and annotations.ignored(text, _TYPES[name])]
 
 
 def from_v1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:

@@ -39,7 +39,7 @@ class HorizontalPodAutoscaler(flat.Wire, frozen=True):
 
 
 def from_v2beta1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
-    """The HPA in autoscaling/v2."""
+    """Returns the HPA in autoscaling/v2."""
     behavior = annotations.read(hpa.metadata, annotations.BEHAVIOR, annotations.Behavior)
     status, readings = hpa.status, hpa.status.current_metrics
     return v2.HorizontalPodAutoscaler(

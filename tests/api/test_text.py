@@ -1,6 +1,8 @@
-"""Values in hpad's own messages: nothing of Python's notation."""
+"""Values and causes of errors in messages, without Python's notation."""
 
 import ast
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpad.api.text import shown
+from hpad.api.text import reason, shown
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,34 @@ def test_no_message_shows_a_value_as_python_writes_it() -> None:
         if (lines := _conversions(path)) and str(path.relative_to(ROOT)) not in FOR_PROGRAMMERS
     }
     assert found == {}
+
+
+class OddThingError(Exception):
+    pass
+
+
+class Carrier(Exception):
+    os_error = ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)")
+
+
+def caused() -> Exception:
+    error = OddThingError()
+    error.__cause__ = ssl.SSLCertVerificationError()
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "connection refused"),
+        (Carrier(), "connection refused"),
+        (caused(), "certificate not trusted"),
+        (BrokenPipeError(), "connection broken"),
+        (socket.gaierror(-2, "Name or service not known"), "host name not known"),
+        (TimeoutError(), "no answer in time"),
+        (FileNotFoundError(2, "No such file"), "no such file"),
+        (OddThingError("a secret"), "odd thing"),
+    ],
+)
+def test_a_failure_is_told_in_words(error: Exception, text: str) -> None:
+    assert reason(error) == text
