@@ -13,36 +13,36 @@ An adapter is a class, published under the entry-point group `hpad.adapters`:
         async def answer(self, queries: Sequence[Query]) -> list[Sample | AdapterError]: ...
         async def aclose(self) -> None: ...
 
-`serves` holds metric types. An optional `metrics`, a tuple of names or shell-style patterns, says which metrics of
-those types come here without a rule of the configuration (without it, all do); where that depends on the settings, it
-is an attribute of the instance, and where it differs by type, it maps types to such tuples. `Settings` is the schema of
-the source's configuration; a ClassVar `renamed` in it maps fields of earlier versions to what is written instead now,
-for the error that names them. __init__ must not block.
+`serves` holds metric types. An optional `metrics`, a tuple of names or shell-style patterns, says which metrics
+of these types come here without a rule of the configuration; without it, all do. It is an attribute of the instance if
+it depends on the settings, and it may map types to such tuples. `Settings` is the schema of the source's configuration.
+A ClassVar `renamed` in it maps fields of earlier versions to their replacements, for the error about an old field.
+__init__ must not block.
 
 `answer` gets a batch and returns one result per query, in the same order, so that one list call can serve every HPA of
-a namespace. It makes one attempt, may be cancelled at any time, and judges nothing: timeouts, retries, circuit
-breaking, coalescing and caching belong to hpad, as does reducing many values to one and judging a sample's age by its
-timestamp.
+a namespace. It makes one attempt, may be cancelled at any time, and judges nothing. Timeouts, retries, circuit
+breaking, coalescing and caching belong to hpad; so do reducing many values to one and judging the age of a sample.
 
-An optional `group(query)` returns what queries have in common that one call serves as well as one of them (a hashable
-value: the namespace of a list, say; None: nothing). HPAs ask one after the other, all over the period; hpad then asks,
-along with one of them, for those of its group that come up next, and keeps the answers for them.
+An optional `group(query)` returns what queries have in common that share a call: a hashable value, such as the
+namespace of a list, or None. HPAs ask one after the other, spread over the period. With one query, hpad also asks for
+those of its group that are expected soon, and caches their answers.
 
-An optional `personal(query)` says whether the answer depends on which HPA asks (a bool, told from the query alone).
-Where it does, hpad sets the query's `asker`: the HPA's name and labels, and its target; equal queries of different HPAs
-are then asked one by one. Everywhere else `asker` is None, so that one answer serves them all.
+An optional `personal(query)` returns, from the query alone, whether the answer depends on the asking HPA. If it does,
+hpad sets the query's `asker` (the HPA's name and labels, and its target), and asks equal queries of different HPAs
+separately. Otherwise `asker` is None, and one answer serves all of them.
 
 Optional methods for commands, which never run in a reconcile:
 
-- `async explain(query) -> str`: what the source is asked for the query, as text for people (a PromQL expression, say).
+- `async explain(query) -> str`: what the source is asked for the query, such as PromQL, as text for people.
 - `async history(query, times) -> list[Sample | AdapterError]`: what `answer` would have returned at each of these times
   (datetimes in ascending order, at equal distances).
 
-Both raise AdapterError, and neither returns a secret. `hpad check` and `hpad doctor` tell all that is wrong with the
-settings at once: each field is judged by itself, __post_init__ may name several flaws (a line each, "field: text"), and
-a static method `flaws(settings)` yields what a look at the files that the settings name shows, as (path, text), where
-the path holds fields and keys: `("metrics", "depth", "query"), "a ( is never closed"`. It may block; where fields are
-wrong, `settings` is an object with the good ones alone.
+Both raise AdapterError, and neither returns a secret.
+
+`hpad check` and `hpad doctor` report all errors of the settings at once. Each field is checked by itself. __post_init__
+may report several errors, a line each: "field: text". A static method `flaws(settings)` may check the files that the
+settings name: it yields (path, text), where the path holds fields and keys, such as `("metrics", "depth", "query"),
+"a ( is never closed"`. It may block. If some fields are invalid, `settings` is an object with the valid ones alone.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -90,12 +90,12 @@ Answer = Sample | AdapterError
 
 
 class ApiReader(Protocol):
-    """Read access to the API server of the cluster whose HPAs are served."""
+    """Read access to the API server that holds the HPAs."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """The body of a GET that answered 200; raises AdapterError with the server's own message.
+        """Returns the body of a GET answered with 200; raises AdapterError with the server's own message.
 
-        Its blame is "cluster", or "spec" where a server that works does not know the metric or object asked for.
+        The error's blame is "spec" if the server does not know the metric or object, else "cluster".
         """
         ...
 
@@ -110,9 +110,9 @@ class Log(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The capabilities of an adapter instance. `name` is the instance's own, from the configuration.
+    """What hpad gives to an adapter instance. `name` is the source's name in the configuration.
 
-    `http` is this instance's own session (closed by hpad); `api` is None where hpad runs without an API server.
+    `http` is a session for this instance alone, which hpad closes. `api` is None if hpad runs without an API server.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Adapter(Protocol):
-    """What the core relies on."""
+    """The part of the contract that every adapter has."""
 
     serves: ClassVar[frozenset[str]]
     Settings: ClassVar[type[msgspec.Struct]]
@@ -131,16 +131,16 @@ class Adapter(Protocol):
     def __init__(self, settings: Any, context: Context) -> None: ...
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """One result per query, in order."""
+        """Returns one result per query, in order."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of everything; called once."""
+        """Releases all resources. Called once."""
         ...
 
 
 async def one_by_one(queries: Sequence[Query], answer_one: Callable[[Query], Awaitable[Sample]]) -> list[Answer]:
-    """Lift a one-query function to the batch form; an AdapterError it raises becomes the answer to that query only."""
+    """Answers a batch with a function for one query; an AdapterError that it raises answers that query alone."""
     answers: list[Answer] = []
     for query in queries:
         try:
@@ -151,10 +151,9 @@ async def one_by_one(queries: Sequence[Query], answer_one: Callable[[Query], Awa
 
 
 async def read_part(response: aiohttp.ClientResponse) -> bytes:
-    """What has come of the body since the last part, waiting for it; empty at the end.
+    """Waits for the next part of the body and returns it; empty at the end.
 
-    Raises aiohttp.ClientError where the connection is lost: also in the moment between two parts, for which aiohttp
-    itself has a RuntimeError.
+    Raises aiohttp.ClientError if the connection is lost, also between two parts, where aiohttp raises RuntimeError.
     """
     try:
         return await response.content.readany()

@@ -1,12 +1,12 @@
-"""PUBLIC: for authors of adapters: check that an adapter keeps the contract, and build what it is asked.
+"""PUBLIC: helps authors of adapters to check that an adapter keeps the contract, and to build queries for it.
 
 async with testing.context("mine") as context:
     await testing.check_adapter(Mine(Mine.Settings(), context), [testing.external("depth", queue="orders")])
 
-The check also names calls that block the event loop, by what they are and not by how long they take, each with its line
-and what to do instead (`hpad.testing.blocking`): time.sleep, sockets that block and name resolution, files, files of
-TLS, subprocesses, waiting for threads, and more than a million calls of functions without an await. It does not see
-what a single function of C computes, nor a loop that calls nothing.
+The check also reports calls that block the event loop, each with its line and what to do instead: time.sleep, blocking
+sockets, name resolution, files, TLS files, subprocesses, waiting for threads, and more than a million function calls
+without an await. It judges calls by what they are, not by how long they take. It does not see a long computation inside
+one C function, nor a loop without function calls.
 """
 
 from hpad.testing.build import container_resource, context, external, object_metric, pods_metric, resource

@@ -1,8 +1,7 @@
-"""Notices code that blocks the event loop, by what it calls and not by how long that takes.
+"""Detects code that blocks the event loop, by the functions that it calls and not by the time they take.
 
-A profile function (`sys.setprofile`) sees each call in the thread of the loop, also of functions of C and however they
-were imported; threads that `asyncio.to_thread` uses have none. So the verdict is the same on a fast machine, a slow one
-and a busy one.
+A profile function (`sys.setprofile`) sees each call in the thread of the loop, including calls of C functions. Threads
+of `asyncio.to_thread` have no profile function. So the result is the same on a fast, a slow and a busy machine.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 CALLS_AT_ONCE: Final = 1_000_000
-"""As many calls of functions may a step of the loop make: they take some tenths of a second on any machine."""
+"""Most function calls in one step of the loop: they take some tenths of a second on any machine."""
 
 _THREAD = "await asyncio.to_thread(…)"
 _STREAMS = "use context.http, or the streams of asyncio"
@@ -47,35 +46,35 @@ _PYTHON: Final[dict[CodeType, tuple[str, str]]] = {
     threading.Condition.wait.__code__: ("threading.Condition.wait", _THREAD),
     threading.Thread.join.__code__: ("threading.Thread.join", _THREAD),
 }
-_OF_SOCKETS: Final = frozenset(
+_SOCKET_METHODS: Final = frozenset(
     ("accept", "connect", "connect_ex", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "send", "sendall")
 )
-_OF_SQLITE: Final = frozenset(
+_SQLITE_METHODS: Final = frozenset(
     ("execute", "executemany", "executescript", "fetchone", "fetchmany", "fetchall", "commit")
 )
-_OF_TLS: Final = frozenset(("load_cert_chain", "load_verify_locations", "set_default_verify_paths"))
+_TLS_METHODS: Final = frozenset(("load_cert_chain", "load_verify_locations", "set_default_verify_paths"))
 _START: Final = threading.Thread.start.__code__
-"""Waits for a thread to be scheduled, as an executor does that asyncio itself uses."""
+"""Waits until the new thread is scheduled; the executor of asyncio does so too."""
 _STEP: Final = asyncio.Handle._run.__code__
 _RUN: Final = asyncio.Runner.run.__code__
 _READS_SOURCES: Final = ("linecache.py", "tokenize.py")
-"""Of the standard library: they read the lines that a traceback shows."""
+"""Files of the standard library that read source lines for a traceback."""
 _IMPORTS: Final = "<frozen importlib"
 _STANDARD: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
-_KIT: Final = os.path.dirname(__file__) + os.sep
+_THIS_PACKAGE: Final = os.path.dirname(__file__) + os.sep
 
 
 class Blocked(Exception):
-    """The event loop is blocked; the message says where, by what, and what to do instead."""
+    """The event loop is blocked; the message says where, by which call, and what to do instead."""
 
 
 @contextmanager
 def watched(own: type) -> Iterator[None]:
-    """Raise Blocked at the end where code within blocked the event loop of this thread.
+    """Raises Blocked at the end if code inside the `with` block blocked the event loop of this thread.
 
-    The call is not made: an exception ends it, so that the check itself does not take long. The message names the line
-    in the package of the class `own` that led to it, if one did.
+    An exception replaces the blocking call, so that the check itself is quick. The message names the line in the
+    package of the class `own` that led to the call, if there is one.
     """
     watch, before = _Watch(_home(own)), sys.getprofile()
     sys.setprofile(watch)
@@ -91,7 +90,7 @@ def watched(own: type) -> Iterator[None]:
 
 
 class _Watch:
-    """The profile function; `found` is the first block. `home` is the file or folder whose lines are named first."""
+    """The profile function; `found` describes the first blocking call. Lines of `home` are named first."""
 
     def __init__(self, home: str) -> None:
         self.found: str | None = None
@@ -102,29 +101,29 @@ class _Watch:
         if event == "call":
             self._calls = 0 if _begins_step(frame) else self._calls + 1
             known = _PYTHON.get(frame.f_code)
-            if known is not None and frame.f_locals.get("timeout") != 0:  # with 0 it looks, and does not wait
+            if known is not None and frame.f_locals.get("timeout") != 0:  # a timeout of 0 does not wait
                 self._judge(known, frame.f_back)
         elif event == "c_call":
             self._calls += 1
             self._judge(_FUNCTIONS.get(argument) or _method(argument), frame)
         if self._calls > CALLS_AT_ONCE:
             self._calls = 0
-            self._tell(f"more than {CALLS_AT_ONCE:,} calls without an await", "await asyncio.to_thread(…)", frame)
+            self._report(f"more than {CALLS_AT_ONCE:,} calls without an await", "await asyncio.to_thread(…)", frame)
 
     def _judge(self, known: tuple[str, str] | None, caller: FrameType | None) -> None:
         if known is not None and caller is not None and not _harmless(caller):
-            self._tell(known[0], known[1], caller)
+            self._report(known[0], known[1], caller)
 
-    def _tell(self, what: str, instead: str, frame: FrameType) -> None:
+    def _report(self, what: str, instead: str, frame: FrameType) -> None:
         place = self._place(frame)
-        if place is None:  # the loop itself
+        if place is None:  # the event loop itself
             return
         message = f"{place} blocks the event loop: {what}; {instead} instead"
         self.found = self.found or message
         raise Blocked(message)
 
     def _place(self, frame: FrameType) -> str | None:
-        """The nearest line of one's own, else of another package; None where there is but the standard library."""
+        """Returns the nearest line in `home`, else in another package; None if all are in the standard library."""
         outside = [each for each in _stack(frame) if _is_outside(each.f_code.co_filename)]
         named = [each for each in outside if each.f_code.co_filename.startswith(self._home)]
         for each in named or outside:
@@ -133,12 +132,12 @@ class _Watch:
 
 
 def _is_outside(file: str) -> bool:
-    """Whether a file is not of the standard library, in whose folder packages may be installed, too."""
+    """Whether a file is not part of the standard library, whose folder may contain installed packages."""
     return file.startswith(_INSTALLED) or not file.startswith((*_STANDARD, "<frozen"))
 
 
 def _home(own: type) -> str:
-    """The folder of the package that a class is of, or the file of its module."""
+    """Returns the folder of the class's package, or the file of its module."""
     module = sys.modules[own.__module__]
     package = sys.modules.get(module.__name__.partition(".")[0])
     file = getattr(package, "__file__", None) or getattr(module, "__file__", None) or ""
@@ -146,34 +145,34 @@ def _home(own: type) -> str:
 
 
 def _stack(frame: FrameType) -> Iterator[FrameType]:
-    """The frame and its callers in this step of the loop, but for those of this package."""
+    """Yields the frame and its callers in this step of the loop, without those of this package."""
     found: FrameType | None = frame
     while found is not None and found.f_code is not _STEP:
-        if not found.f_code.co_filename.startswith(_KIT):
+        if not found.f_code.co_filename.startswith(_THIS_PACKAGE):
             yield found
         found = found.f_back
 
 
 def _begins_step(frame: FrameType) -> bool:
-    """Whether a step of the loop begins: a handle of asyncio runs, or uvloop calls something directly."""
+    """Whether a step of the loop begins: asyncio runs a handle, or uvloop calls a function directly."""
     caller = frame.f_back
     return frame.f_code is _STEP or caller is None or caller.f_code is _RUN
 
 
 def _method(function: Any) -> tuple[str, str] | None:
-    """What blocks of sockets that are not non-blocking, of SQLite, and of TLS contexts, which read files."""
+    """Returns name and replacement of a blocking method of a blocking socket, SQLite, or a TLS context (files)."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-    if name in _OF_SOCKETS and isinstance(owner, socket.socket) and owner.gettimeout() != 0:
+    if name in _SOCKET_METHODS and isinstance(owner, socket.socket) and owner.gettimeout() != 0:
         return f"socket.{name}", _STREAMS
-    if name in _OF_SQLITE and isinstance(owner, sqlite3.Connection | sqlite3.Cursor):
+    if name in _SQLITE_METHODS and isinstance(owner, sqlite3.Connection | sqlite3.Cursor):
         return f"sqlite3.{type(owner).__name__}.{name}", _THREAD
-    if name in _OF_TLS and isinstance(owner, ssl.SSLContext):
+    if name in _TLS_METHODS and isinstance(owner, ssl.SSLContext):
         return f"ssl.SSLContext.{name}", _THREAD
     return None
 
 
 def _harmless(caller: FrameType) -> bool:
-    """Whether the standard library does it for an import, for a traceback, or for a thread that starts."""
+    """Whether the standard library makes the call for an import, for a traceback, or to start a thread."""
     frame: FrameType | None = caller
     if caller.f_code.co_filename.startswith(_IMPORTS):
         return True

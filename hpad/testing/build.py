@@ -1,6 +1,6 @@
-"""Queries as an HPA's metrics ask them. Selectors are written as text: "queue=worker_tasks,tier in (a,b)".
+"""Builds queries as metrics of an HPA ask them, and a Context as the daemon makes it.
 
-A Context as the daemon makes one.
+Selectors are text, such as "queue=worker_tasks,tier in (a,b)".
 """
 
 from collections.abc import AsyncIterator
@@ -23,19 +23,19 @@ from hpad.sources import plugins
 
 
 def resource(name: str, pods: str, *, namespace: str = "default") -> Query:
-    """A resource ("cpu", "memory") of the pods that the selector `pods` matches."""
+    """Asks for a resource ("cpu", "memory") of the pods that the selector `pods` matches."""
     return Query(type=RESOURCE, namespace=namespace, name=name, pods=selectors.parse(pods))
 
 
 def container_resource(name: str, container: str, pods: str, *, namespace: str = "default") -> Query:
-    """A resource of one container of each of the pods."""
+    """Asks for a resource of one container of each pod."""
     return Query(
         type=CONTAINER_RESOURCE, namespace=namespace, name=name, container=container, pods=selectors.parse(pods)
     )
 
 
 def pods_metric(name: str, pods: str, selector: str | None = None, *, namespace: str = "default") -> Query:
-    """A custom metric of each of the pods."""
+    """Asks for a custom metric of each pod."""
     return Query(type=PODS, namespace=namespace, name=name, pods=selectors.parse(pods), selector=_parsed(selector))
 
 
@@ -48,13 +48,13 @@ def object_metric(
     api_version: str = "v1",
     namespace: str = "default",
 ) -> Query:
-    """A metric of one object."""
+    """Asks for a metric of one object."""
     reference = CrossVersionObjectReference(kind=kind, name=object_name, api_version=api_version)
     return Query(type=OBJECT, namespace=namespace, name=name, object=reference, selector=_parsed(selector))
 
 
 def external(name: str, selector: str | None = None, *, namespace: str = "default") -> Query:
-    """An external metric; no selector is another thing than an empty one."""
+    """Asks for an external metric; None is not the same as an empty selector."""
     return Query(type=EXTERNAL, namespace=namespace, name=name, selector=_parsed(selector))
 
 
@@ -66,7 +66,7 @@ def _parsed(text: str | None) -> selectors.Selector | None:
 async def context(
     name: str, *, api: ApiReader | None = None, clock: clocks.Clock | None = None
 ) -> AsyncIterator[Context]:
-    """The capabilities of a source of that name; its HTTP session is closed at the end."""
+    """Yields the Context of a source of that name; closes its HTTP session at the end."""
     made = plugins.Contexts(clock or clocks.SystemClock(), api=api)(name, name)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""What every adapter must do, asked of a living one."""
+"""Checks an adapter instance against the contract."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ _PATIENCE_SECONDS = 5.0
 
 
 class ContractBroken(AssertionError):
-    """The adapter does something that the contract rules out; the message says what."""
+    """The adapter breaks the contract; the message says how."""
 
 
 async def check_adapter(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
-    """Ask `queries` in batches, alone, reversed, twice and in vain, then close the adapter; return the batch's answers.
+    """Asks `queries` in batches, alone, reversed and twice, cancels calls, then closes the adapter.
 
-    Raises ContractBroken, also for a call that blocks the event loop (see `blocking`). Give queries that succeed and
-    queries that fail, of every type that the adapter serves: what they answer must depend on the query alone, for as
-    long as the check runs.
+    Returns the answers of the first batch. Raises ContractBroken, also for a call that blocks the event loop (see
+    `blocking`). Give queries that succeed and queries that fail, of every type that the adapter serves. While the check
+    runs, each answer must depend on the query alone.
     """
     _check_class(adapter)
     try:
@@ -80,7 +80,7 @@ async def _ask(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
 
 
 def _same(how: str, expected: Sequence[Answer], given: Sequence[Answer]) -> None:
-    """Values may move between two calls; which query succeeds, and of which pods it tells, may not."""
+    """Values may change between two calls; which queries succeed, and which pods have values, may not."""
     for index, (one, other) in enumerate(zip(expected, given, strict=True)):
         if _shape(one) != _shape(other):
             raise ContractBroken(f"query {index} {how} is answered {other!r}, but was answered {one!r}")
@@ -93,16 +93,16 @@ def _shape(answer: Answer) -> object:
 
 
 async def _check_cancellation(adapter: Adapter, queries: Sequence[Query], turns: int) -> None:
-    """Cancel a call after some turns of the event loop: it must end, by the cancellation or because it was through."""
+    """Cancels a call after some turns of the event loop: it must end, cancelled or complete."""
     call = asyncio.ensure_future(adapter.answer(queries))
     for _ in range(turns):
         await asyncio.wait({call}, timeout=0)
-    through = call.done()
+    was_done = call.done()
     call.cancel()
     done, _ = await asyncio.wait({call}, timeout=_PATIENCE_SECONDS)
     if not done:
-        raise ContractBroken(f"answer() was still at work {_PATIENCE_SECONDS:g}s after its cancellation")
-    if not through and not call.cancelled():
+        raise ContractBroken(f"answer() was still running {_PATIENCE_SECONDS:g}s after its cancellation")
+    if not was_done and not call.cancelled():
         raise ContractBroken("answer() swallowed its cancellation: let CancelledError pass")
 
 

@@ -1,4 +1,4 @@
-"""A package of adapters by somebody else, installed for a test."""
+"""A package of foreign adapters, installed for a test."""
 
 import sys
 from pathlib import Path
@@ -71,7 +71,7 @@ broken = outsider_broken:Good
 
 @pytest.fixture
 def outsider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package by somebody else, as pip leaves it behind."""
+    """Writes an installed package, as pip does."""
     (tmp_path / "outsider_adapters.py").write_text(CODE)
     (tmp_path / "outsider_broken.py").write_text("raise RuntimeError('half installed')")
     info = tmp_path / "outsider-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""An adapter's answer is believed only as far as it keeps the contract."""
+"""The check of an adapter's answers."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ def pods(value: object = 5, timestamp: object = NOW, window: object = MINUTE) ->
         (RATE, AdapterError("down")),
     ],
 )
-def test_a_right_answer_is_passed_on(query, answer):
+def test_a_valid_answer_is_passed_on(query, answer):
     assert checked("s", [query], [answer])[0] is answer
 
 
@@ -70,7 +70,7 @@ def test_a_right_answer_is_passed_on(query, answer):
         (CPU, pods(window=60), "a window that is not a duration for pod"),
     ],
 )
-def test_nonsense_is_the_adapters_bug(query, answer, complaint):
+def test_an_answer_that_breaks_the_contract_is_a_bug_of_the_adapter(query, answer, complaint):
     [error] = checked("mine", [query], [answer])
     assert isinstance(error, AdapterError)
     assert error.blame == "bug"
@@ -80,7 +80,7 @@ def test_nonsense_is_the_adapters_bug(query, answer, complaint):
     assert error.message.endswith(", a bug of its adapter")
 
 
-def test_nonsense_harms_its_own_query_only():
+def test_an_invalid_answer_affects_its_own_query_only():
     good = ExternalSample((1,), NOW)
     assert checked("s", [DEPTH, DEPTH], [good, None])[0] is good
 

@@ -1,4 +1,4 @@
-"""The contract check that authors of adapters use: it passes the good and names what is wrong with the others."""
+"""The contract check for authors of adapters: it passes valid adapters and names what is wrong with others."""
 
 import asyncio
 import concurrent.futures
@@ -114,7 +114,7 @@ class NoSettings(Good):
 
 
 def nap():
-    """What a linter does not see through."""
+    """Hides the call from linters."""
     sleep(0.001)
 
 
@@ -143,7 +143,7 @@ class Connects(Good):
 
 
 class Selects(Good):
-    """As one that has connected in a thread, and asks in the loop."""
+    """Connects in a thread, and asks in the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ def test_what_blocks_the_event_loop_is_named_with_its_line_and_what_to_do_instea
 
 
 class Threads(Good):
-    """All that blocks, where it may."""
+    """Blocking calls in threads."""
 
     async def one(self, query):
         for blocks in (lambda: sleep(0.001), Path(__file__).read_text, lambda: subprocess.run(["true"], check=True)):
@@ -277,7 +277,7 @@ class Threads(Good):
 
 
 class Imports(Good):
-    """Finding a module lists folders; that happens once, and cannot be put off by an adapter whose client does so."""
+    """An import lists folders; it happens once, and an adapter cannot avoid it if its client does so."""
 
     async def one(self, query):
         sys.path_importer_cache.clear()
@@ -297,7 +297,7 @@ class Streams(Good):
 
 
 class Shares(Good):
-    """Much to do, in steps."""
+    """A long computation in steps."""
 
     async def one(self, query):
         for number in range(40_000):

@@ -1,4 +1,4 @@
-"""All sources together: one that fails harms its own metrics alone."""
+"""All sources together: a source that fails affects its own metrics alone."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ async def test_no_queries_are_no_answers():
         assert await asked.gather(HPA, [], deadline=60) == []
 
 
-async def test_whatever_is_wrong_with_a_source_is_the_answer_to_its_own_metrics_only():
+async def test_a_broken_source_affects_its_own_metrics_only():
     sources = [
         source("good"),
         source("typo", adapter="rabitmq"),
@@ -142,6 +142,6 @@ async def test_metrics_server_needs_no_configuration():
     assert answer.message.startswith("unable to fetch metrics from resource metrics API: ")
 
 
-async def test_an_adapter_that_fails_to_close_is_closed_all_the_same():
+async def test_an_adapter_that_fails_to_close_does_not_fail_the_others():
     async with gatherer(source("sad"), source("good")) as asked:
         assert isinstance((await asked.gather(HPA, [testing.external("sad_x")], deadline=60))[0], ExternalSample)

@@ -1,4 +1,4 @@
-"""Adapters of others, whatever they do: only the metrics that come from them are harmed, and they are named."""
+"""Foreign adapters that misbehave: only their own metrics are affected, and errors name them."""
 
 import asyncio
 import shutil
@@ -151,7 +151,7 @@ def source(name: str, **given: object) -> settings.SourceSettings:
         ("future", "a timestamp more than five minutes in the future"),
     ],
 )
-async def test_nonsense_is_named_and_harms_nobody_else(way, complaint):
+async def test_invalid_answers_are_named_and_affect_no_other_source(way, complaint):
     bad, good = await asked(source("bad", way=way), source("good"))
     assert isinstance(good, ExternalSample)
     assert isinstance(bad, AdapterError)
@@ -161,7 +161,7 @@ async def test_nonsense_is_named_and_harms_nobody_else(way, complaint):
 
 
 @pytest.mark.usefixtures("wild")
-async def test_who_blocks_the_loop_is_named():
+async def test_an_adapter_that_blocks_the_loop_is_named():
     """As blocking looks to others: time that passes between two pauses."""
     bad, good = await asked(source("bad", way="block"), source("good"))
     assert isinstance(good, ExternalSample)
@@ -182,7 +182,7 @@ async def test_an_import_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which a package by somebody else has been installed."""
+    """A folder with an installed foreign package."""
     target, wheel = (
         tmp_path_factory.mktemp("site"),
         tmp_path_factory.mktemp("dist") / "hpad_weather-1.0-py3-none-any.whl",

@@ -13,7 +13,7 @@ from hpad.adapter import read_part
 
 
 async def test_a_connection_that_is_lost_between_two_parts_is_an_error_of_the_connection() -> None:
-    """aiohttp's own reader, whose connection ended before anybody told it that the body has: it calls that a bug."""
+    """aiohttp's reader with a connection that was lost in the middle of the body: aiohttp raises RuntimeError."""
     loop = asyncio.get_running_loop()
     reader = StreamReader(BaseProtocol(loop), 2**16, loop=loop)
     reader.feed_data(b"the first part")

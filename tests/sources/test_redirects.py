@@ -1,4 +1,4 @@
-"""An adapter's session stays with the host that was configured, whatever the adapter forgets."""
+"""An adapter's HTTP session follows no redirect to another host."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -25,7 +25,7 @@ def route(source: str, **match: object) -> settings.Route:
         (testing.external("requests_per_second"), "external-metrics"),
     ],
 )
-def test_without_routes_each_goes_to_whom_it_belongs(query, source):
+def test_without_routes_adapters_and_match_rules_decide(query, source):
     assert Plan((), (METRICS_SERVER, RABBITMQ, EXTERNAL_METRICS)).source(query) == source
 
 

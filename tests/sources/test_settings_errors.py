@@ -40,7 +40,7 @@ VARIABLES = (
         ({"url": URL, "password": 987}, "password: is not text"),
     ],
 )
-def test_the_place_the_value_and_what_would_be_right_are_said(given: dict[str, object], said: str) -> None:
+def test_an_error_has_place_value_and_what_would_be_right(given: dict[str, object], said: str) -> None:
     source = settings.SourceSettings(name="mine", adapter="rabbitmq", settings=given)
     with pytest.raises(AdapterError) as caught:
         plugins.decode(source, plugins.adapter_class("rabbitmq").Settings)
@@ -65,7 +65,7 @@ def test_the_place_the_value_and_what_would_be_right_are_said(given: dict[str, o
         ),
     ],
 )
-def test_an_old_name_tells_what_is_written_now(adapter: str, given: dict[str, object], said: str) -> None:
+def test_an_old_field_name_is_an_error_with_its_replacement(adapter: str, given: dict[str, object], said: str) -> None:
     source = settings.SourceSettings(name="mine", adapter=adapter, settings=given)
     with pytest.raises(AdapterError) as caught:
         plugins.decode(source, plugins.adapter_class(adapter).Settings)
@@ -73,7 +73,7 @@ def test_an_old_name_tells_what_is_written_now(adapter: str, given: dict[str, ob
 
 
 @pytest.mark.parametrize("given", [{"url": URL, 5: 5}, {"url": URL, "metrics": {5: {}}}])
-def test_what_cannot_be_put_better_is_said_as_it_is(given: dict[object, object]) -> None:
+def test_other_messages_of_msgspec_are_passed_on(given: dict[object, object]) -> None:
     source = settings.SourceSettings(name="mine", adapter="rabbitmq", settings=given)  # type: ignore[arg-type]  # YAML
     with pytest.raises(AdapterError, match='source "mine"'):
         plugins.decode(source, plugins.adapter_class("rabbitmq").Settings)
@@ -136,7 +136,7 @@ def test_what_cannot_be_put_better_is_said_as_it_is(given: dict[object, object])
         ),
     ],
 )
-def test_all_flaws_are_found_at_once(adapter: str, given: dict[str, object], said: list[str]) -> None:
+def test_all_errors_are_found_at_once(adapter: str, given: dict[str, object], said: list[str]) -> None:
     source = settings.SourceSettings(name="mine", adapter=adapter, settings=given)
     assert sorted(str(flaw) for flaw in plugins.check_settings(source)) == sorted(said)
     with pytest.raises(AdapterError) as caught:

@@ -1,4 +1,4 @@
-"""Metrics that hang, and those that are asked along with them; in virtual time."""
+"""Metrics that hang do not keep the others from their answers; in virtual time."""
 
 import asyncio
 from collections.abc import Sequence

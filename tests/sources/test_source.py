@@ -98,7 +98,7 @@ def test_an_error_that_is_kept_keeps_nothing_of_what_the_adapter_held():
     assert error.message == "no sense in it"
 
 
-def test_what_is_asked_in_one_turn_is_one_call_and_equal_queries_are_asked_once():
+def test_queries_of_one_turn_are_one_call_and_equal_ones_are_asked_once():
     async def main() -> list[str]:
         adapter = Scripted()
         source = opened(adapter)
@@ -110,7 +110,7 @@ def test_what_is_asked_in_one_turn_is_one_call_and_equal_queries_are_asked_once(
     assert virtual_time.run(main()) == ["abc"]
 
 
-def test_while_all_calls_are_under_way_queries_gather_for_the_next():
+def test_while_all_calls_are_running_queries_wait_for_the_next():
     async def main() -> list[str]:
         adapter = Scripted(sleep(5))
         source = opened(adapter, concurrency=1)
@@ -149,7 +149,7 @@ def test_no_more_calls_at_once_than_the_limit():
 
 
 class HandClock(virtual_time.VirtualClock):
-    """Time passes when somebody says so."""
+    """Its time passes only when a test sets it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -195,7 +195,7 @@ def test_a_hang_ends_at_the_timeout_and_frees_its_place():
     virtual_time.run(main())
 
 
-def test_an_adapter_that_ignores_its_cancellation_delays_nobody():
+def test_an_adapter_that_ignores_its_cancellation_delays_no_other_call():
     async def stubborn(queries: Sequence[Query]) -> None:
         while A in queries and asyncio.get_running_loop().time() < 100:
             try:
@@ -214,7 +214,7 @@ def test_an_adapter_that_ignores_its_cancellation_delays_nobody():
     virtual_time.run(main())
 
 
-def test_who_waits_may_be_cancelled_and_the_others_still_get_their_answer():
+def test_a_waiting_hpa_may_be_cancelled_and_the_others_get_their_answer():
     async def main() -> None:
         source = opened(Scripted(sleep(5)))
 
@@ -255,7 +255,7 @@ RAISED = 'source "mine" cannot answer "{}": its adapter raised an exception, a b
         (asyncio.CancelledError(), 'source "mine" cancelled its own call, a bug of its adapter', "bug"),
     ],
 )
-def test_whatever_an_adapter_raises_is_the_answer_to_all_of_the_batch(raised, message, blame):
+def test_an_exception_of_an_adapter_answers_the_whole_batch(raised, message, blame):
     async def behave(queries: Sequence[Query]) -> None:
         raise raised
 
@@ -286,7 +286,7 @@ def test_the_observer_hears_of_every_call_and_of_no_spec_error():
     virtual_time.run(main())
 
 
-def test_closing_answers_all_who_wait_and_closes_the_adapter():
+def test_closing_answers_waiting_queries_and_closes_the_adapter():
     async def main() -> None:
         adapter = Scripted(sleep(5))
         source = opened(adapter, concurrency=1)
@@ -303,7 +303,7 @@ def test_closing_answers_all_who_wait_and_closes_the_adapter():
 
 
 def personal(answer: Callable[[Query], object]) -> Scripted:
-    """An adapter that says so whose queries are personal."""
+    """An adapter with a method `personal`."""
     adapter = Scripted()
     adapter.personal = answer
     return adapter
@@ -318,7 +318,7 @@ def personal(answer: Callable[[Query], object]) -> Scripted:
         (personal(lambda query: 1 / 0), ["aa", "bb"]),
     ],
 )
-def test_who_asks_keeps_equal_queries_apart_only_where_the_adapter_says_so(adapter: Scripted, calls: list[str]):
+def test_equal_queries_of_different_hpas_are_separate_only_if_the_adapter_says_so(adapter: Scripted, calls: list[str]):
     web, api = (Asker(name=name, target_kind="Deployment", target_name=name) for name in ("web", "api"))
 
     async def main() -> None:

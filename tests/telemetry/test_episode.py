@@ -1,4 +1,4 @@
-"""A trouble of an outage is said when it begins and when it is over, in virtual time."""
+"""A problem such as an outage is logged when it begins and when it has ended; in virtual time."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from hpad.telemetry.episode import AGAIN_SECONDS, Episode, Episodes
 
 
 class Said:
-    """An episode, and the lines that it has made."""
+    """An episode and its log lines."""
 
     def __init__(self, level: str = "warning") -> None:
         self._logged = structlog.testing.LogCapture()
@@ -21,7 +21,7 @@ class Said:
         return [(line["log_level"], line["event"], line.get("times")) for line in self._logged.entries]
 
 
-def test_it_is_said_once_however_often_it_is_met() -> None:
+def test_a_problem_is_logged_once_however_often_it_occurs() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said()
         said.episode.ended()
@@ -35,7 +35,7 @@ def test_it_is_said_once_however_often_it_is_met() -> None:
     assert virtual_time.run(main()) == [("warning", "down", None), ("info", "up again", 3000)]
 
 
-def test_one_that_comes_and_goes_is_said_again_only_after_a_while() -> None:
+def test_a_problem_that_comes_and_goes_is_logged_again_only_after_a_while() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said("error")
         for _ in range(4 * int(AGAIN_SECONDS)):
@@ -50,7 +50,7 @@ def test_one_that_comes_and_goes_is_said_again_only_after_a_while() -> None:
     assert times == [1, 2 * AGAIN_SECONDS]  # those that went unsaid in between are counted
 
 
-def test_one_that_goes_on_after_it_went_unsaid_is_said() -> None:
+def test_a_problem_that_began_unlogged_and_goes_on_is_logged() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said()
         said.episode.occurred()
@@ -64,7 +64,7 @@ def test_one_that_goes_on_after_it_went_unsaid_is_said() -> None:
     assert events == ["down", "up again", "down"]
 
 
-def test_the_trouble_of_one_is_not_over_when_others_have_none() -> None:
+def test_a_problem_has_ended_when_it_has_ended_for_all_subjects() -> None:
     async def main() -> list[tuple[str, str, object]]:
         said = Said()
         for _ in range(100):
@@ -80,7 +80,7 @@ def test_the_trouble_of_one_is_not_over_when_others_have_none() -> None:
 
 
 class Heard:
-    """Episodes of many things, and the lines that they have made."""
+    """Episodes of many subjects and their log lines."""
 
     def __init__(self, most: int = 100) -> None:
         self._logged = structlog.testing.LogCapture()
@@ -100,7 +100,7 @@ class Heard:
         return [(line["event"], line["name"], line.get("error", line.get("times"))) for line in lines]
 
 
-def test_each_thing_has_an_episode_of_its_own() -> None:
+def test_each_subject_has_an_episode_of_its_own() -> None:
     async def main() -> list[tuple[object, ...]]:
         heard = Heard()
         for _ in range(1000):
@@ -115,7 +115,7 @@ def test_each_thing_has_an_episode_of_its_own() -> None:
     assert virtual_time.run(main()) == [("down", "a", "refused"), ("down", "b", "refused"), ("up again", "a", 1000)]
 
 
-def test_a_new_cause_is_a_new_line_and_causes_that_take_turns_are_said_once() -> None:
+def test_a_new_cause_is_a_new_line_and_alternating_causes_are_logged_once() -> None:
     async def main() -> list[tuple[object, ...]]:
         heard = Heard()
         for _ in range(1000):
@@ -128,7 +128,7 @@ def test_a_new_cause_is_a_new_line_and_causes_that_take_turns_are_said_once() ->
     assert virtual_time.run(main()) == [("down", "a", "refused"), ("down", "a", "forbidden")]
 
 
-def test_a_thing_whose_trouble_comes_and_goes_is_named_again_only_after_a_while() -> None:
+def test_a_subject_whose_problem_comes_and_goes_is_logged_again_only_after_a_while() -> None:
     async def main() -> list[tuple[object, ...]]:
         heard = Heard()
         for _ in range(4 * int(AGAIN_SECONDS)):
@@ -153,7 +153,7 @@ def test_causes_that_are_always_new_do_not_fill_the_log() -> None:
     assert 2 <= len(virtual_time.run(main())) <= 2 * 8
 
 
-def test_of_too_many_things_the_rest_share_a_record() -> None:
+def test_subjects_beyond_the_limit_share_a_record() -> None:
     async def main() -> tuple[list[tuple[object, ...]], int]:
         heard = Heard(most=3)
         for _ in range(10):
@@ -167,7 +167,7 @@ def test_of_too_many_things_the_rest_share_a_record() -> None:
     assert remembered == 3
 
 
-def test_things_that_are_not_heard_of_any_more_make_room() -> None:
+def test_subjects_without_recent_occurrences_make_room() -> None:
     async def main() -> list[tuple[object, ...]]:
         heard = Heard(most=2)
         heard.met("a")

@@ -1,4 +1,4 @@
-"""The series: there from the start, named as the original's, gone with their HPA."""
+"""The exported series: present from the start, named as in Kubernetes, removed with their HPA."""
 
 from prometheus_client import parser
 

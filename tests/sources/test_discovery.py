@@ -1,4 +1,4 @@
-"""Adapters come from installed packages; whatever is wrong with one is said, with source, field and value."""
+"""Adapters come from installed packages; an error names source, field and value."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def test_the_built_in_adapters_are_found_without_being_imported():
 
 
 @pytest.mark.usefixtures("outsider")
-def test_an_adapter_of_somebody_else_is_found_by_its_entry_point():
+def test_a_foreign_adapter_is_found_by_its_entry_point():
     assert "good" in plugins.names()
     assert plugins.adapter_class("good").__name__ == "Good"
 
@@ -37,7 +37,7 @@ def test_an_adapter_of_somebody_else_is_found_by_its_entry_point():
         ("no-settings", "Settings must be a msgspec.Struct"),
     ],
 )
-def test_what_is_wrong_with_an_adapter_is_said(name, complaint):
+def test_the_error_names_what_is_wrong_with_an_adapter(name, complaint):
     with pytest.raises(AdapterError, match=complaint):
         plugins.adapter_class(name)
 

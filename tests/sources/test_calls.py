@@ -1,4 +1,4 @@
-"""How a source is spared: answers shared, failed attempts repeated, calls paced; in virtual time."""
+"""Calls of a source: shared answers, retries, rate limit, redaction; in virtual time."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def test_an_answer_is_shared_until_it_is_stale_and_keeps_its_timestamp():
     virtual_time.run(main())
 
 
-def test_an_answer_under_way_is_shared():
+def test_the_answer_of_a_running_call_is_shared():
     async def main() -> None:
         adapter = Scripted(lambda _: asyncio.sleep(2))
         source = opened(adapter, fresh=5.0)
@@ -60,7 +60,7 @@ def test_without_freshness_nothing_is_shared():
     virtual_time.run(main())
 
 
-def test_errors_are_not_kept():
+def test_errors_are_not_cached():
     async def main() -> None:
         adapter = Scripted(failing)
         source = opened(adapter, fresh=5.0)
@@ -71,7 +71,7 @@ def test_errors_are_not_kept():
 
 
 @pytest.mark.parametrize(("kind", "most"), [(Scripted, 30), (Grouped, 3)])
-def test_a_group_is_read_for_all_who_ask_in_the_course_of_a_period(kind, most):
+def test_a_group_shares_calls_over_the_period(kind, most):
     """30 HPAs, spread over 15 seconds, answers fresh for 5: three lists a period instead of 30 calls."""
 
     async def main() -> None:
@@ -91,7 +91,7 @@ def test_a_group_is_read_for_all_who_ask_in_the_course_of_a_period(kind, most):
     virtual_time.run(main())
 
 
-def test_what_nobody_asks_any_more_is_not_read_either():
+def test_a_query_that_is_not_asked_any_more_is_not_expected():
     async def main() -> None:
         adapter = Grouped()
         source = opened(adapter, fresh=5.0, period=15.0)
@@ -105,7 +105,7 @@ def test_what_nobody_asks_any_more_is_not_read_either():
     virtual_time.run(main())
 
 
-def test_a_failed_attempt_is_repeated_for_those_it_failed_for():
+def test_a_failed_attempt_is_retried_for_the_queries_that_failed():
     async def behave(queries: Sequence[Query]) -> Any:
         if now() == 0:
             return [DOWN if query == B else ExternalSample((1,), virtual_time.START) for query in queries]
@@ -127,7 +127,7 @@ def test_a_failed_attempt_is_repeated_for_those_it_failed_for():
     "error",
     [AdapterError("no such queue", "spec"), AdapterError("x", "bug"), AdapterError("401", lasting=True)],
 )
-def test_what_will_not_get_better_is_not_repeated(error):
+def test_a_lasting_error_is_not_retried(error):
     async def behave(queries: Sequence[Query]) -> Any:
         return [error] * len(queries)
 
@@ -152,7 +152,7 @@ def test_retries_end_within_the_budget_of_the_call():
     virtual_time.run(main())
 
 
-def test_attempts_that_never_end_are_not_piled_up():
+def test_the_number_of_attempts_that_never_end_is_bounded():
     """An adapter that ignores its cancellation: a bounded number of its calls is left behind, and it is asked again as
     soon as they end."""
 
@@ -180,7 +180,7 @@ def test_attempts_that_never_end_are_not_piled_up():
     virtual_time.run(main())
 
 
-def test_calls_keep_to_the_rate_and_those_who_wait_share_one():
+def test_calls_keep_to_the_rate_limit_and_waiting_queries_share_one():
     async def main() -> None:
         adapter = Scripted()
         source = opened(adapter, rate=2.0, fresh=0.0)
@@ -326,7 +326,7 @@ def test_what_is_redacted(settings, text, shown):
     assert Redactor(settings)(text) == shown
 
 
-def test_a_timestamp_of_the_future_is_nonsense():
+def test_a_timestamp_of_the_future_is_an_error():
     later = virtual_time.START + timedelta(minutes=6)
     [error] = answers.checked("mine", [A], [ExternalSample((1,), later)], virtual_time.START)
     assert error.blame == "bug"

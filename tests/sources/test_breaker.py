@@ -1,4 +1,4 @@
-"""A source that keeps failing is left alone but for a trial now and then; in virtual time."""
+"""The circuit breaker of a source, in virtual time."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ from hpad.sources import report
 from hpad.sources.limits import Breaker
 
 
-def test_a_source_that_keeps_failing_is_left_alone_and_tried_about_once_a_rest():
+def test_a_source_that_keeps_failing_is_tried_about_once_a_rest():
     async def behave(queries: Sequence[Query]) -> Any:
         if now() < 60:
             raise DOWN
@@ -40,7 +40,7 @@ def test_a_source_that_keeps_failing_is_left_alone_and_tried_about_once_a_rest()
 
 
 def test_one_metric_that_works_now_and_then_keeps_the_source_in_use():
-    """Many HPAs of a metric that fails must not take the source from one whose metric is there."""
+    """Many HPAs with a metric that fails must not open the breaker for an HPA whose metric works."""
 
     async def behave(queries: Sequence[Query]) -> Any:
         if A not in queries:
@@ -56,7 +56,7 @@ def test_one_metric_that_works_now_and_then_keeps_the_source_in_use():
     virtual_time.run(main())
 
 
-def test_a_metric_that_never_failed_is_asked_even_of_a_source_that_is_left_alone():
+def test_a_metric_that_never_failed_is_asked_while_the_breaker_is_open():
     """All metrics in use may be misspelt: that must not keep out the first one that is not."""
 
     async def behave(queries: Sequence[Query]) -> Any:
@@ -76,7 +76,7 @@ def test_a_metric_that_never_failed_is_asked_even_of_a_source_that_is_left_alone
     virtual_time.run(main())
 
 
-def test_a_plain_source_says_what_it_said_of_that_metric_while_it_is_left_alone():
+def test_a_plain_source_repeats_its_last_error_while_the_breaker_is_open():
     """So that a condition reads as Kubernetes has it, however long its metrics API is down."""
 
     async def behave(queries: Sequence[Query]) -> Any:
@@ -109,7 +109,7 @@ def test_errors_of_hpa_authors_never_open_the_breaker():
     virtual_time.run(main())
 
 
-def test_while_one_call_is_on_trial_the_others_do_without():
+def test_during_a_trial_other_calls_are_refused():
     breaker = Breaker("mine", 1, 15.0)
     breaker.failed(0, DOWN)
     assert breaker.refusal(0.1) is None
@@ -149,7 +149,7 @@ def test_an_hpa_that_is_alone_with_its_source_tries_it_at_each_of_its_turns():
     virtual_time.run(main())
 
 
-def test_an_adapter_that_holds_up_the_loop_is_named_and_kept_away_longer_each_time():
+def test_an_adapter_that_blocks_the_loop_is_named_and_asked_less_each_time():
     async def behave(queries: Sequence[Query]) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, virtual_time.VirtualLoop)
@@ -172,7 +172,7 @@ def test_an_adapter_that_holds_up_the_loop_is_named_and_kept_away_longer_each_ti
     virtual_time.run(main())
 
 
-def test_that_an_adapter_holds_up_the_loop_is_said_once():
+def test_an_adapter_that_blocks_the_loop_is_logged_once():
     async def behave(queries: Sequence[Query]) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, virtual_time.VirtualLoop)
@@ -196,7 +196,7 @@ def test_that_an_adapter_holds_up_the_loop_is_said_once():
     assert 5 <= logged[1]["times"] < calls
 
 
-def test_of_many_metrics_that_fail_the_last_ones_are_known():
+def test_the_number_of_failing_metrics_that_are_remembered_is_bounded():
     async def main():
         async def down(queries):
             raise DOWN

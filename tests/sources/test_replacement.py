@@ -1,4 +1,4 @@
-"""Sources that are exchanged while they are asked: nothing of those that are not taken stays open."""
+"""Sources that are replaced while they are asked: rejected ones are closed."""
 
 import asyncio
 import sys
