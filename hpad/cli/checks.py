@@ -175,7 +175,7 @@ async def check_store(settings: Settings, own_namespace: str | None) -> list[Fin
     if store.kind == "memory":
         says = "the state of HPAs is lost when hpad stops: after a restart every stabilization window starts again"
         return [Finding("store", NOTE, says, "name a file, or the cluster, with --store")]
-    place = "the cluster" if own_namespace is None else f"namespace {assembly.place(settings, own_namespace)}"
+    place = "the cluster" if own_namespace is None else f"namespace {assembly.store_namespace(settings, own_namespace)}"
     return [Finding("store", OK, f"the state of HPAs is kept in ConfigMaps {store.name}-* of {place} (see rights)")]
 
 

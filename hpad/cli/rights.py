@@ -39,7 +39,7 @@ def needs(settings: Settings, own_namespace: str, hpas: int = 0) -> list[Need]:
     if settings.election.enabled and not settings.dry_run:
         found += _for_election(settings)
     if settings.store.kind == "cluster" and not settings.dry_run:
-        place = assembly.place(settings, own_namespace)
+        place = assembly.store_namespace(settings, own_namespace)
         maps = configmaps.CONFIG_MAPS.plural
         without = "a restart loses the recommendations made before it"
         written, read = configmaps.objects(settings.store.name, hpas)
@@ -150,7 +150,7 @@ async def _only_namespace(reviews: _Reviews, client: Client, settings: Settings,
     lacking = [need for need in missing if not need.right.namespace]
     if not lacking or any(need.right.namespace for need in missing):
         return ""
-    stored = assembly.place(settings, client.config.namespace) if settings.store.kind == "cluster" else ""
+    stored = assembly.store_namespace(settings, client.config.namespace) if settings.store.kind == "cluster" else ""
     candidates = (client.config.namespace, settings.election.namespace if settings.election.enabled else "", stored)
     for candidate in dict.fromkeys(filter(None, candidates)):
         there = (need._replace(right=need.right._replace(namespace=candidate)) for need in lacking)

@@ -1,10 +1,8 @@
-"""The objects of a daemon: each is built once, here, and wired to those it needs.
-
-Where histories are kept, as the settings say.
-"""
+"""The composition root: builds the objects of the daemon, each once, and connects them."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -17,8 +15,8 @@ from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handoff
 from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Options, Reconciler
-from hpad.election import lease, owner
-from hpad.election.owner import Coordinator
+from hpad.election import lease
+from hpad.election.owner import EVERYTHING, Coordinator
 from hpad.engine.fallback_policy import Fallback
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
@@ -30,206 +28,220 @@ from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, memory, persistent, sqlite
 from hpad.telemetry import Telemetry
 
+_GAP_PERIODS = 4
+"""Sync periods that a restart or a change of leader may take before the history of an HPA counts as incomplete."""
 
-async def check(told: Settings) -> None:
-    """Raise memory.StoreError where the settings name a place in which nothing can be kept."""
-    if told.store.kind == "sqlite" and told.store.path is not None and not told.dry_run:
-        await asyncio.to_thread(sqlite.check, told.store.path)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """The objects of a daemon. Building them starts nothing and sends nothing.
+
+    `folder` exists if HPAs come from files, `recorder` if reconciles are recorded. `coordinator` and `handoff` exist
+    if other replicas may act on the same HPAs.
+    """
+
+    api: client.Client
+    cluster: cluster.Cluster
+    folder: folder.Folder | None
+    hpas: HpaSource
+    metrics: manager.Sources
+    recorder: writer.RecordingWriter | None
+    coordinator: Coordinator | None
+    store: memory.Store
+    reconciler: Reconciler
+    controller: Controller
+    handoff: Handoff | None
 
 
 def build(
-    told: Settings, home: str, api: client.Client, telemetry: Telemetry, clock: Clock, may_save: Callable[[Key], bool]
-) -> memory.Store:
-    """Returns the store that the settings ask for; the caller runs a `PersistentStore`.
+    settings: Settings,
+    cluster_config: ClusterConfig,
+    clock: Clock,
+    telemetry: Telemetry,
+    reflector_options: watch.ReflectorOptions | None = None,
+) -> Components:
+    identity = lease.identity() if settings.election.enabled else ""
+    api = _api(settings, cluster_config, clock, telemetry, identity)
+    watched = _cluster(settings, api, clock, telemetry, reflector_options)
+    files = _folder(settings, watched, clock)
+    hpas: HpaSource = watched.hpas if files is None else files
+    metrics = manager.Sources(gatherer(settings, watched, clock, telemetry), clock)
+    recorder = (
+        None if settings.record is None else writer.RecordingWriter(settings.record, clock, settings.record_limit)
+    )
+    coordinator = _coordinator(settings, cluster_config, clock, telemetry, identity)
+    owner = EVERYTHING if coordinator is None else coordinator.owner
+    may_save = EVERYTHING.owns if coordinator is None else coordinator.may_save
+    store = _store(settings, cluster_config.namespace, api, telemetry, clock, may_save)
+    reconciler = Reconciler(
+        options=options(settings),
+        clock=clock,
+        cluster=watched,
+        metrics=metrics,
+        store=store,
+        selectors=SelectorIndex(),
+        telemetry=telemetry,
+        recorder=recorder,
+        fallbacks=_fallbacks(settings, metrics),
+        owner=owner,
+    )
+    period = settings.sync_period.total_seconds()
+    controller = Controller(hpas, reconciler, telemetry, clock, period=period, workers=settings.workers, owner=owner)
+    handoff = None
+    if coordinator is not None:
+        cooldown = coordinator.cooldown(options(settings).patience)
+        handoff = Handoff(hpas, controller, store, telemetry, clock, cooldown=cooldown, lease=coordinator.lease)
+        coordinator.connect(handoff)
+    return Components(
+        api=api,
+        cluster=watched,
+        folder=files,
+        hpas=hpas,
+        metrics=metrics,
+        recorder=recorder,
+        coordinator=coordinator,
+        store=store,
+        reconciler=reconciler,
+        controller=controller,
+        handoff=handoff,
+    )
 
-    `home` is the namespace hpad runs in. `may_save` tells whether this process may save the state of an HPA.
-    """
-    if told.store.kind == "memory" or told.dry_run:
-        if not told.store.chosen and not told.dry_run:
-            log = structlog.get_logger("hpad.daemon.app")
-            log.info("histories will not survive a restart: name a file with --store sqlite:FILE")
-        return memory.InMemory()
-    if told.store.kind == "sqlite" and told.store.path is not None:
-        backend: persistent.Backend = sqlite.Sqlite(told.store.path, clock)
-    else:
-        backend = configmaps.ConfigMaps(api, place(told, home), told.store.name, may_save)
-    return persistent.PersistentStore(backend, clock, telemetry, pace(told), may_save)
+
+def apply(settings: Settings, components: Components) -> None:
+    """Applies changed settings to running components, except to the metric sources and the HTTP server."""
+    components.reconciler.retune(options(settings), _fallbacks(settings, components.metrics))
+    components.controller.retune(period=settings.sync_period.total_seconds(), workers=settings.workers)
+    if components.handoff is not None and components.coordinator is not None:
+        components.handoff.retune(components.coordinator.cooldown(options(settings).patience))
+    if isinstance(components.store, persistent.PersistentStore):
+        components.store.retune(_store_pace(settings))
+    if components.folder is not None:
+        components.folder.allow_zero(settings.tunables.gates.HPAScaleToZero)
 
 
-def place(told: Settings, home: str) -> str:
-    """The namespace of the ConfigMaps; `home` is the one that hpad counts as its own: that of its pod, or, outside of
-    one, of the kubeconfig's context."""
-    return told.store.namespace or (told.election.namespace if told.election.enabled else home)
+async def check_store(settings: Settings) -> None:
+    """Raises memory.StoreError if nothing can be stored where the settings say."""
+    if settings.store.kind == "sqlite" and settings.store.path is not None and not settings.dry_run:
+        await asyncio.to_thread(sqlite.check, settings.store.path)
 
 
-def pace(told: Settings) -> persistent.Pace:
-    """How often is saved: a file costs little, an object of the cluster one write a period."""
-    period = told.sync_period.total_seconds()
-    if told.store.kind == "sqlite":
-        return persistent.Pace(tick=min(0.25, period / 8), rest=min(1.0, period / 4))
-    return persistent.Pace(tick=min(1.0, period / 8), rest=period)
-
-
-_GAP = 4
-"""Periods that a restart or a change of leader may take before what is remembered has a hole in it."""
-
-
-class Assembly:
-    """What a daemon with these settings is made of. Nothing of it has been started, or has spoken to anybody, yet.
-
-    `folder` is there where HPAs come from files, `recorder` where reconciles are recorded; `coordinator` and `handoff`
-    where there may be several hpads.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        cluster_config: ClusterConfig,
-        clock: Clock,
-        telemetry: Telemetry,
-        reflector_options: watch.ReflectorOptions | None,
-    ) -> None:
-        self._settings = settings
-        self._cluster_config = cluster_config
-        self._clock = clock
-        self._telemetry = telemetry
-        self._identity = lease.identity() if settings.election.enabled else ""
-        self.api = self._build_api()
-        self.cluster = self._build_cluster(reflector_options)
-        self.folder = self._build_folder()
-        self.hpas: HpaSource = self.cluster.hpas if self.folder is None else self.folder
-        self.metrics = manager.Sources(self.gatherer(settings), clock)
-        self.recorder: writer.RecordingWriter | None = None
-        if settings.record is not None:
-            self.recorder = writer.RecordingWriter(settings.record, clock, settings.record_limit)
-        self.coordinator = self._build_coordinator()
-        self.store = self._build_store()
-        self.reconciler = self._build_reconciler()
-        self.controller = self._build_controller()
-        self.handoff = self._build_handoff()
-
-    def gatherer(self, settings: Settings) -> manager.Gatherer:
-        """The sources of these settings, for a start or in the place of others."""
-        for source in settings.sources:
-            self._telemetry.sources.configured(source.name)
-        return manager.Gatherer(
-            settings.sources,
-            settings.routes,
-            contexts=plugins.Contexts(self._clock, api=self.cluster.api),
-            observer=self._answered,
-            period=settings.sync_period.total_seconds(),
-        )
-
-    def fallbacks(self, settings: Settings) -> Callable[[Query], Fallback | None] | None:
-        """What stands in for metrics that fail, where any source has something that does."""
-        return self.metrics.fallback if any(source.fallback for source in settings.sources) else None
-
-    def cooldown(self, settings: Settings) -> float:
-        """Seconds that an HPA rests which was another hpad's."""
-        return 0.0 if self.coordinator is None else self.coordinator.cooldown(options(settings).patience)
-
-    def _build_api(self) -> client.Client:
-        settings, identity, qps = self._settings, self._identity, self._settings.kube_api_qps
-        return client.Client(
-            self._cluster_config,
-            self._clock,
-            user_agent=f"hpad/{__version__} ({identity})" if identity else client.USER_AGENT,
-            observe=self._telemetry.controller.requested,
-            limiter=None if qps is None else client.Limiter(self._clock, qps, settings.kube_api_burst),
-        )
-
-    def _build_cluster(self, reflector_options: watch.ReflectorOptions | None) -> cluster.Cluster:
-        settings = self._settings
-        return cluster.Cluster(
-            self.api,
-            self._clock,
-            namespaces=settings.namespaces,
-            hpa_selector=settings.hpa_selector,
-            watch_hpas=settings.manifests is None,
-            alone=not settings.election.enabled,
-            watch_others=settings.manifests is not None or bool(settings.hpa_selector),
-            component=settings.event_component,
-            reflector_options=reflector_options,
-            max_staleness=settings.max_staleness.total_seconds(),
-            bug=self._telemetry.process.bug,
-        )
-
-    def _build_folder(self) -> folder.Folder | None:
-        if self._settings.manifests is None:
-            return None
-        to_zero = self._settings.tunables.gates.HPAScaleToZero
-        made = folder.Folder(self._settings.manifests, self._clock, scale_to_zero=to_zero)
-        made.subscribe(self.cluster.hpa_changed)
-        return made
-
-    def _build_coordinator(self) -> Coordinator | None:
-        """A dry run takes no part."""
-        election = self._settings.election
-        if not election.enabled or self._settings.dry_run:
-            return None
-        agent, observe = f"hpad/{__version__}/leader-election", self._telemetry.controller.requested_by_election
-        api = client.Client(self._cluster_config, self._clock, user_agent=agent, observe=observe)
-        return Coordinator(api, election, self._telemetry, self._clock, identity=self._identity)
-
-    def _build_store(self) -> memory.Store:
-        may_save = self.coordinator.may_save if self.coordinator is not None else owner.EVERYTHING.owns
-        namespace = self._cluster_config.namespace
-        return build(self._settings, namespace, self.api, self._telemetry, self._clock, may_save)
-
-    def _owner(self) -> owner.Owner:
-        return self.coordinator.owner if self.coordinator is not None else owner.EVERYTHING
-
-    def _build_reconciler(self) -> Reconciler:
-        return Reconciler(
-            options=options(self._settings),
-            clock=self._clock,
-            cluster=self.cluster,
-            metrics=self.metrics,
-            store=self.store,
-            selectors=SelectorIndex(),
-            telemetry=self._telemetry,
-            recorder=self.recorder,
-            fallbacks=self.fallbacks(self._settings),
-            owner=self._owner(),
-        )
-
-    def _build_controller(self) -> Controller:
-        return Controller(
-            self.hpas,
-            self.reconciler,
-            self._telemetry,
-            self._clock,
-            period=self._settings.sync_period.total_seconds(),
-            workers=self._settings.workers,
-            owner=self._owner(),
-        )
-
-    def _build_handoff(self) -> Handoff | None:
-        if self.coordinator is None:
-            return None
-        handoff = Handoff(
-            self.hpas,
-            self.controller,
-            self.store,
-            self._telemetry,
-            self._clock,
-            cooldown=self.cooldown(self._settings),
-            lease=self.coordinator.lease,
-        )
-        self.coordinator.connect(handoff)
-        return handoff
-
-    def _answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
-        self._telemetry.sources.answered(source, seconds, None if error is None else error.blame)
+def store_namespace(settings: Settings, home: str) -> str:
+    """Returns the namespace of the ConfigMaps. `home` is that of hpad's pod, else that of the kubeconfig's context."""
+    return settings.store.namespace or (settings.election.namespace if settings.election.enabled else home)
 
 
 def options(settings: Settings) -> Options:
-    """How a reconcile goes about its work."""
+    """Returns the options of a reconcile."""
     return Options(
         tunables=settings.tunables,
         patience=settings.sync_period.total_seconds() * limits.PATIENCE,
         owned=settings.manifests is None,
         dry_run=settings.dry_run,
         yields=settings.competing_hpas == YIELD,
-        gap=settings.sync_period * _GAP,
+        gap=settings.sync_period * _GAP_PERIODS,
     )
+
+
+def gatherer(settings: Settings, watched: cluster.Cluster, clock: Clock, telemetry: Telemetry) -> manager.Gatherer:
+    """Returns the metric sources of these settings."""
+
+    def answered(source: str, seconds: float, error: AdapterError | None) -> None:
+        telemetry.sources.answered(source, seconds, None if error is None else error.blame)
+
+    for source in settings.sources:
+        telemetry.sources.configured(source.name)
+    return manager.Gatherer(
+        settings.sources,
+        settings.routes,
+        contexts=plugins.Contexts(clock, api=watched.api),
+        observer=answered,
+        period=settings.sync_period.total_seconds(),
+    )
+
+
+def _fallbacks(settings: Settings, metrics: manager.Sources) -> Callable[[Query], Fallback | None] | None:
+    """Returns the fallback policies of sources, None if no source has one."""
+    return metrics.fallback if any(source.fallback for source in settings.sources) else None
+
+
+def _api(
+    settings: Settings, cluster_config: ClusterConfig, clock: Clock, telemetry: Telemetry, identity: str
+) -> client.Client:
+    qps = settings.kube_api_qps
+    return client.Client(
+        cluster_config,
+        clock,
+        user_agent=f"hpad/{__version__} ({identity})" if identity else client.USER_AGENT,
+        observe=telemetry.controller.requested,
+        limiter=None if qps is None else client.Limiter(clock, qps, settings.kube_api_burst),
+    )
+
+
+def _cluster(
+    settings: Settings,
+    api: client.Client,
+    clock: Clock,
+    telemetry: Telemetry,
+    reflector_options: watch.ReflectorOptions | None,
+) -> cluster.Cluster:
+    return cluster.Cluster(
+        api,
+        clock,
+        namespaces=settings.namespaces,
+        hpa_selector=settings.hpa_selector,
+        watch_hpas=settings.manifests is None,
+        alone=not settings.election.enabled,
+        watch_others=settings.manifests is not None or bool(settings.hpa_selector),
+        component=settings.event_component,
+        reflector_options=reflector_options,
+        max_staleness=settings.max_staleness.total_seconds(),
+        bug=telemetry.process.bug,
+    )
+
+
+def _folder(settings: Settings, watched: cluster.Cluster, clock: Clock) -> folder.Folder | None:
+    if settings.manifests is None:
+        return None
+    files = folder.Folder(settings.manifests, clock, scale_to_zero=settings.tunables.gates.HPAScaleToZero)
+    files.subscribe(watched.hpa_changed)
+    return files
+
+
+def _coordinator(
+    settings: Settings, cluster_config: ClusterConfig, clock: Clock, telemetry: Telemetry, identity: str
+) -> Coordinator | None:
+    """A dry run takes no part in an election."""
+    if not settings.election.enabled or settings.dry_run:
+        return None
+    agent, observe = f"hpad/{__version__}/leader-election", telemetry.controller.requested_by_election
+    api = client.Client(cluster_config, clock, user_agent=agent, observe=observe)
+    return Coordinator(api, settings.election, telemetry, clock, identity=identity)
+
+
+def _store(
+    settings: Settings,
+    home: str,
+    api: client.Client,
+    telemetry: Telemetry,
+    clock: Clock,
+    may_save: Callable[[Key], bool],
+) -> memory.Store:
+    """`home` is the namespace hpad runs in. `may_save` tells whether this process may save the state of an HPA."""
+    if settings.store.kind == "memory" or settings.dry_run:
+        if not settings.store.chosen and not settings.dry_run:
+            log = structlog.get_logger("hpad.daemon.app")
+            log.info("state will not survive a restart: name a file with --store sqlite:FILE")
+        return memory.InMemory()
+    if settings.store.kind == "sqlite" and settings.store.path is not None:
+        backend: persistent.Backend = sqlite.Sqlite(settings.store.path, clock)
+    else:
+        backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, may_save)
+    return persistent.PersistentStore(backend, clock, telemetry, _store_pace(settings), may_save)
+
+
+def _store_pace(settings: Settings) -> persistent.Pace:
+    """A write to a file is cheap; ConfigMaps are written once per period."""
+    period = settings.sync_period.total_seconds()
+    if settings.store.kind == "sqlite":
+        return persistent.Pace(tick=min(0.25, period / 8), rest=min(1.0, period / 4))
+    return persistent.Pace(tick=min(1.0, period / 8), rest=period)

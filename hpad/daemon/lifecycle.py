@@ -1,4 +1,4 @@
-"""What a daemon consists of: parts that are started in order and stopped in reverse, some of them tasks."""
+"""Starts components in order and stops them in reverse. Some components are background tasks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -8,20 +8,24 @@ import structlog
 
 from hpad.clock import Clock
 
-_LEAST_SECONDS = 0.2
+_MIN_SECONDS = 0.2
+"""Time to stop for each component, also after the deadline."""
+
+
+async def nothing() -> None:
+    """For components that need no start or no stop."""
 
 
 class Component(NamedTuple):
-    """Something that is started and, in reverse order, stopped; and why it has its place."""
+    """Something that is started and stopped."""
 
     name: str
-    why: str
-    start: Callable[[], Awaitable[object]]
-    stop: Callable[[], Awaitable[object]]
+    start: Callable[[], Awaitable[object]] = nothing
+    stop: Callable[[], Awaitable[object]] = nothing
 
 
-class Components:
-    """Those that have been started, in order."""
+class Lifecycle:
+    """The components that have been started."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,30 +38,32 @@ class Components:
         return bool(self._started)
 
     async def start(self, components: Iterable[Component]) -> None:
-        """Start one after the other. Raises what one of them raises; it counts as started, too."""
-        for part in components:
-            self._started.append(part)
-            await part.start()
+        """Starts the components in order. Raises their exceptions; a component that failed still gets stopped."""
+        for component in components:
+            self._started.append(component)
+            await component.start()
 
     async def stop(self, seconds: float) -> None:
-        """Stop everything in reverse order, within so many seconds.
+        """Stops all components in reverse order, in at most that many seconds.
 
-        What takes longer is left as it is: the process is about to end, and a part that hangs must not keep the others.
+        A component that takes longer is abandoned, so that it cannot keep the others from stopping.
         """
         deadline = self._clock.monotonic() + seconds
         while self._started:
-            part = self._started.pop()
-            left = deadline - self._clock.monotonic()
+            component = self._started.pop()
+            remaining = deadline - self._clock.monotonic()
             try:
-                async with asyncio.timeout(max(left, _LEAST_SECONDS)):
-                    await part.stop()
+                async with asyncio.timeout(max(remaining, _MIN_SECONDS)):
+                    await component.stop()
             except TimeoutError:
-                self._log.error("did not stop in time", part=part.name)
-            except Exception as error:  # noqa: BLE001  # the others are to be stopped all the same
-                self._log.error("did not stop cleanly", part=part.name, error=f"{type(error).__name__}: {error}")
+                self._log.error("did not stop in time", component=component.name)
+            except Exception as error:  # noqa: BLE001  # the other components must stop, too
+                self._log.error(
+                    "did not stop cleanly", component=component.name, error=f"{type(error).__name__}: {error}"
+                )
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set. Raises what a background task raised, should one ever fail."""
+        """Waits until `stop` is set. Raises the exception of a background task that failed."""
         watched = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
         try:
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
@@ -71,13 +77,12 @@ class Components:
     def background(
         self,
         name: str,
-        why: str,
         main: Callable[[], Coroutine[Any, Any, None]],
         *,
         before_end: Callable[[], Awaitable[object]] | None = None,
         after_end: Callable[[], Awaitable[object]] | None = None,
     ) -> Component:
-        """A part that runs as a task; stopping it does `before_end`, cancels it, and does `after_end`."""
+        """Returns a component that runs as a task. Its stop calls `before_end`, cancels it, and calls `after_end`."""
 
         async def start() -> None:
             self._tasks[name] = asyncio.create_task(main(), name=name)
@@ -93,15 +98,12 @@ class Components:
             if after_end is not None:
                 await after_end()
 
-        return Component(name, why, start, stop)
+        return Component(name, start, stop)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             raised = task.exception()
-            named = f"{type(raised).__name__}: {raised}"
-            self._log.error("bug: a part of hpad failed", part=task.get_name(), error=named)
+            self._log.error(
+                "bug: a background task failed", task=task.get_name(), error=f"{type(raised).__name__}: {raised}"
+            )
             self._failed.set()
-
-
-async def nothing() -> None:
-    """Neither to be started nor to be stopped."""

@@ -305,7 +305,7 @@ async def test_the_namespace_of_the_config_maps_is_the_one_that_run_would_use(
     [missing] = [each.says for each in findings if each.level == "warning" and "configmaps" in each.says]
     assert missing.startswith(f"may not create configmaps in namespace {place}: ")
     where = await asyncio.to_thread(load_cluster_config, told.kubeconfig, None)
-    assert assembly.place(told, where.namespace) == place
+    assert assembly.store_namespace(told, where.namespace) == place
 
 
 async def test_a_dry_run_keeps_nothing_in_the_cluster(server: ApiServer, tmp_path: Path) -> None:

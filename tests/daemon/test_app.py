@@ -52,7 +52,7 @@ async def test_a_whole_life_leaves_no_task_behind(cluster: Cluster) -> None:
     assert {name for name in tasks() - before if not name.startswith("Task-")} == set()
 
 
-async def test_the_windows_open_before_the_cluster_answers() -> None:
+async def test_the_server_listens_before_the_cluster_answers() -> None:
     async with app.App(told(), cluster_config=NOBODY) as daemon, aiohttp.ClientSession(trust_env=False) as session:
         assert daemon.server is not None
         async with session.get(f"{daemon.server.url}/livez") as answer:
@@ -83,19 +83,21 @@ async def test_what_fails_to_start_takes_back_what_was_started(tmp_path: Path) -
     assert tasks() == before
 
 
-async def test_a_part_that_fails_ends_the_daemon_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_background_task_that_fails_ends_the_daemon_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in the shell must not leave a daemon that looks alive."""
 
     async def fail(self: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(app.App, "_begin", fail)
+    monkeypatch.setattr(app.App, "_run_controller", fail)
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(60):
             await app.App(told(), cluster_config=NOBODY).run(asyncio.Event())
 
 
-async def test_a_heartbeat_that_fails_ends_the_daemon_loudly(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_that_fails_ends_the_daemon_loudly(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(self: object, seconds: float) -> None:
         raise ZeroDivisionError
 
@@ -131,7 +133,7 @@ async def test_a_state_that_cannot_be_saved_is_named_as_what_it_means(
     monkeypatch.setattr(persistent.PersistentStore, "trouble", property(lambda store: "the disk is full"))
     store = settings.StoreSettings(kind="sqlite", path=tmp_path / "history.db")
     async with app.App(told(store=store), cluster_config=ClusterConfig(server=cluster.url)) as daemon:
-        assert "a restart would lose the state of the HPAs: the disk is full" in daemon.troubles()
+        assert "a restart would lose the state of the HPAs: the disk is full" in daemon.problems()
 
 
 async def test_nothing_blocks_the_loop(cluster: Cluster, tmp_path: Path) -> None:

@@ -84,13 +84,13 @@ async def test_all_that_was_made_of_the_period_is_made_of_the_new_one(cluster: C
         await daemon.ready()
         new = msgspec.structs.replace(first, sync_period=timedelta(seconds=10))
         assert await daemon.reload(new) == []
-        made = assembly.Assembly(new, ClusterConfig(server=cluster.url), daemon.clock, Telemetry(), None)
+        made = assembly.build(new, ClusterConfig(server=cluster.url), daemon.clock, Telemetry())
         assert made.handoff is not None
-        assert daemon._made.handoff is not None
-        assert daemon._made.handoff._cooldown == made.handoff._cooldown == 15 + 2 + 0.6 * 10
-        assert isinstance(daemon.store, persistent.PersistentStore)
+        assert daemon.components.handoff is not None
+        assert daemon.components.handoff._cooldown == made.handoff._cooldown == 15 + 2 + 0.6 * 10
+        assert isinstance(daemon.components.store, persistent.PersistentStore)
         assert isinstance(made.store, persistent.PersistentStore)
-        assert daemon.store._pace == made.store._pace
+        assert daemon.components.store._pace == made.store._pace
 
 
 async def test_what_cannot_change_is_named_and_kept(cluster: Cluster, tmp_path: Path) -> None:
@@ -230,14 +230,11 @@ async def test_another_log_level_counts_for_those_at_work_already(cluster: Clust
     assert '"event":"stopped leading","lease":"kube-system/hpad"' in log
 
 
-async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping() -> None:
+async def test_a_component_that_hangs_does_not_keep_others_from_stopping() -> None:
     stopped: list[str] = []
 
-    def part(name: str, stop: Any) -> lifecycle.Component:
-        async def start() -> None:
-            """At once."""
-
-        return lifecycle.Component(name, "", start, stop)
+    def component(name: str, stop: Any) -> lifecycle.Component:
+        return lifecycle.Component(name, stop=stop)
 
     async def hang() -> None:
         await asyncio.Event().wait()
@@ -245,15 +242,15 @@ async def test_a_part_that_hangs_does_not_keep_the_others_from_stopping() -> Non
     async def end() -> None:
         stopped.append("first")
 
-    several = lifecycle.Components(SystemClock())
-    await several.start([part("first", end), part("second", hang)])
+    several = lifecycle.Lifecycle(SystemClock())
+    await several.start([component("first", end), component("second", hang)])
     async with asyncio.timeout(60):
         await several.stop(0.1)
     assert stopped == ["first"]
 
 
 async def test_certificates_are_looked_at_on_reload(cluster: Cluster, tmp_path: Path) -> None:
-    """A reload reads the files of the windows, too: the token of yesterday is no good."""
+    """A reload reads the files of the HTTP server, too: a former token is refused."""
     file = tmp_path / "tokens"
     serving = Serving(token_file=file)
     file.write_text("yesterday")

@@ -95,7 +95,7 @@ class World:
     async def patch_hpa(self, name: str, spec: Json) -> None:
         """Change fields of an HPA's spec, as `kubectl patch --type=merge` does."""
         path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
-        await self.daemon.cluster.client.request(
+        await self.daemon.components.cluster.client.request(
             "PATCH", path, body=json.dumps({"spec": spec}).encode(), content_type="application/merge-patch+json"
         )
 

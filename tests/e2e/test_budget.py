@@ -68,7 +68,7 @@ def totals(world: World) -> Counter[str]:
 
 def decided(world: World) -> dict[Any, datetime]:
     """When each HPA was last decided on."""
-    store = world.daemon.store
+    store = world.daemon.components.store
     lasts = ((key, store.get(key).last) for key in store.keys())  # noqa: SIM118  # no mapping
     return {key: last.at for key, last in lasts if last is not None}
 

@@ -38,7 +38,7 @@ def manifest(folder: Path, low: int, name: str = "web") -> None:
 
 def held(world: Any, kind: str) -> Json | None:
     """A condition of an HPA from a file."""
-    status = world.daemon.store.get(WEB).status
+    status = world.daemon.components.store.get(WEB).status
     found = [each for each in (status.conditions if status else ()) if each.type == kind]
     return {"status": found[0].status, "reason": found[0].reason, "message": found[0].message} if found else None
 
@@ -50,7 +50,7 @@ def reason(world: Any, kind: str) -> str | None:
 
 async def delete_hpa(world: Any, name: str) -> None:
     path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
-    await world.daemon.cluster.client.request("DELETE", path)
+    await world.daemon.components.cluster.client.request("DELETE", path)
 
 
 async def test_a_file_yields_to_an_hpa_of_the_api_server_from_the_start_and_for_as_long_as_it_is_there(
@@ -75,7 +75,7 @@ async def test_a_file_yields_to_an_hpa_of_the_api_server_from_the_start_and_for_
     said = [line for line in lines if "default/other" in line["event"] and line["log_level"] == "warning"]
     assert len(said) == 1, said
     assert "does not scale the target" in said[0]["event"]
-    last = world.daemon.store.get(WEB).last
+    last = world.daemon.components.store.get(WEB).last
     assert "not written: the HPA default/other of the API server" in last.sentence
     await delete_hpa(world, "other")
     await world.until(lambda: world.replicas("deployments", "web") == 5)
@@ -131,7 +131,7 @@ async def test_without_the_right_to_list_hpas_files_are_scaled_and_the_page_says
     manifest(tmp_path, 3)
     daemon = await world.hpad(manifests=tmp_path)
     await world.until(lambda: world.replicas("deployments", "web") == 3)
-    assert any("scale the same targets cannot be seen" in trouble for trouble in daemon.troubles())
+    assert any("scale the same targets cannot be seen" in trouble for trouble in daemon.problems())
 
 
 async def test_hpas_that_the_selector_leaves_out_compete_by_their_targets(world: Any) -> None:
@@ -263,7 +263,7 @@ async def test_what_was_written_is_forgotten_with_the_file_of_its_hpa(world: Any
     manifest(tmp_path, 2)
     await world.hpad(manifests=tmp_path)
     await world.until(lambda: world.replicas("deployments", "web") == 2)
-    written = world.daemon.cluster._competitors._written
+    written = world.daemon.components.cluster._competitors._written
     await world.until(lambda: len(written) == 1)
     (tmp_path / "web.yaml").unlink()
     await world.until(lambda: not written)

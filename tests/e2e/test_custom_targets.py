@@ -62,5 +62,5 @@ async def test_of_two_hpas_that_compete_none_acts_after_any_start(world: Any, ta
         await daemon.stop()
     path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/shrinks"
     await world.hpad()
-    await world.daemon.cluster.client.request("DELETE", path)
+    await world.daemon.components.cluster.client.request("DELETE", path)
     await world.until(lambda: world.replicas("widgets", "web") == 8)

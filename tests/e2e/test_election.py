@@ -49,7 +49,8 @@ def now() -> float:
 
 
 def leads(daemon: app.App) -> bool:
-    return daemon.leader is not None and daemon.leader.leading
+    coordinator = daemon.components.coordinator
+    return coordinator is not None and coordinator.owner.leading
 
 
 async def test_one_works_the_other_is_ready_and_takes_over(world: Any, recovered: Recovered) -> None:
@@ -64,7 +65,7 @@ async def test_one_works_the_other_is_ready_and_takes_over(world: Any, recovered
     assert scaled(world) == 1
     assert not leads(second)
     assert second.status() == "Standing by: another leads"
-    assert second.store.get(("default", "web")).last is None
+    assert second.components.store.get(("default", "web")).last is None
     async with aiohttp.ClientSession(trust_env=False) as session:
         async with session.get(f"{second.server.url}/readyz") as answer:
             assert answer.status == 200
@@ -94,26 +95,26 @@ async def test_where_the_lease_cannot_be_had_nobody_is_said_to_lead(world: Any) 
     """And who may not have it is not ready to take over: no rollout goes on with it. Once it was, it stays so."""
     told = msgspec.structs.replace(QUICK, namespace="absent")
     daemon = await world.hpad(election=told, listen=("127.0.0.1", 0))
-    await world.until(daemon.troubles)
-    (trouble,) = daemon.troubles()
+    await world.until(daemon.problems)
+    (trouble,) = daemon.problems()
     assert trouble == 'the Lease absent/hpad: cannot reach an agreement: namespaces "absent" not found'
     assert daemon.status() == f"Standing by: no holder of the Lease absent/hpad is known; {trouble}"
     assert await readiness(daemon) == (503, f"{trouble}\n")
     world.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "absent"}})
     await world.until(lambda: leads(daemon))
-    assert daemon.troubles() == []
+    assert daemon.problems() == []
     assert await readiness(daemon) == (200, "ok\n")
     world.cluster.faults.add(path="leases", times=None, status=403)
-    await world.until(daemon.troubles)
+    await world.until(daemon.problems)
     assert await readiness(daemon) == (200, "ok\n")
     world.cluster.faults.clear()
-    await world.until(lambda: leads(daemon) and not daemon.troubles())
+    await world.until(lambda: leads(daemon) and not daemon.problems())
 
 
 async def test_a_dry_run_takes_no_part(world: Any) -> None:
     daemon = await world.hpad(election=QUICK, dry_run=True)
     await world.periods(2)
-    assert daemon.leader is None
+    assert daemon.components.coordinator is None
     assert holder(world) == ""
 
 

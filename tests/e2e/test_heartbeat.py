@@ -56,7 +56,7 @@ async def silent_broker() -> AsyncIterator[str]:
 
 def decided(world: Any, name: str) -> Any:
     """When the HPA was last decided on."""
-    last = world.daemon.store.get(("default", name)).last
+    last = world.daemon.components.store.get(("default", name)).last
     return last.at if last is not None else None
 
 
@@ -137,10 +137,10 @@ async def test_a_deleted_hpa_leaves_nothing_behind(world: Any) -> None:
     daemon = await world.hpad()
     await world.exposed('hpa_name="web"')
     path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
-    await daemon.cluster.client.request("DELETE", path)
-    await world.until(lambda: list(daemon.store.keys()) == [])
+    await daemon.components.cluster.client.request("DELETE", path)
+    await world.until(lambda: list(daemon.components.store.keys()) == [])
     await world.periods(2)
-    assert list(daemon.store.keys()) == []
+    assert list(daemon.components.store.keys()) == []
     assert 'hpa_name="web"' not in (await daemon.telemetry.exposition()).decode()
 
 
@@ -151,7 +151,7 @@ async def test_a_dry_run_says_what_it_would_do_and_does_nothing(world: Any) -> N
     await world.hpad(dry_run=True)
 
     def wanted() -> bool:
-        last = world.daemon.store.get(("default", "web")).last
+        last = world.daemon.components.store.get(("default", "web")).last
         return last is not None and last.sentence.startswith("scale web from 1 to 3")
 
     await world.until(wanted)
@@ -176,14 +176,14 @@ async def test_hpas_of_a_folder(world: Any, tmp_path: Path) -> None:
     broken = {**head, "metadata": {"name": "broken"}, "spec": {**spec, "maxReplicas": 0}}
     (folder / "broken.yaml").write_text(yaml.safe_dump(broken))
     daemon = await world.hpad(manifests=folder)
-    assert any("broken.yaml" in trouble and "maxReplicas" in trouble for trouble in daemon.troubles())
+    assert any("broken.yaml" in trouble and "maxReplicas" in trouble for trouble in daemon.problems())
     await world.until(lambda: world.replicas("deployments", "web") == 2)
     (folder / "web.yaml").write_text(yaml.safe_dump({**head, "spec": {**spec, "minReplicas": 3}}))
     await world.until(lambda: world.replicas("deployments", "web") == 3)
     assert world.replicas("deployments", "other") == 1
     assert world.cluster.get("horizontalpodautoscalers", "web") is None
     await world.until(lambda: any(reason == "SuccessfulRescale" for reason, _ in world.events("web")))
-    await world.until(lambda: daemon.store.get(("default", "web")).status.desired_replicas == 3)
+    await world.until(lambda: daemon.components.store.get(("default", "web")).status.desired_replicas == 3)
 
 
 async def test_a_record_replays_to_the_same_decisions(

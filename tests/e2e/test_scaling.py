@@ -37,7 +37,7 @@ async def test_a_stabilization_window_holds_what_was_wanted(world: Any) -> None:
     await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
     world.load("web", 0)
     await world.until(lambda: world.condition("web", "AbleToScale")[1] == "ScaleDownStabilized")
-    wanted = world.daemon.store.get(("default", "web")).history.recommendations
+    wanted = world.daemon.components.store.get(("default", "web")).history.recommendations
     assert world.replicas("deployments", "web") == 4
     await world.until(lambda: world.replicas("deployments", "web") == 1)
     (shrunk,) = [write.time for write in world.cluster.log.writes if write.subresource == "scale"]

@@ -298,9 +298,9 @@ async def test_members_say_what_they_share_and_see_each_others_rivals(world: Any
             async with session.get(f"{each.server.url}/metrics") as answer:
                 text = await answer.text()
                 assert "hpad_shard_members 2.0" in text
-                assert f"hpad_shard_hpas {each.controller.ours}.0" in text
+                assert f"hpad_shard_hpas {each.components.controller.ours}.0" in text
                 named = set(re.findall(r'desired_replicas\{.*hpa_name="([^"]*)"', text))
-                assert len(named) <= each.controller.ours, "series of HPAs that are another's"
+                assert len(named) <= each.components.controller.ours, "series of HPAs that are another's"
     await two[0].stop()
     await world.until(lambda: two[1].status() == "Scaling by 12 of 12 HPAs, as one of 1 member")
 

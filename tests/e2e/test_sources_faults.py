@@ -110,7 +110,7 @@ async def test_a_hundred_hpas_beside_a_hundred_in_trouble(world: Any, kind: str)
         _, reason, message = world.condition("bad-7", "ScalingActive")
         assert reason == "FailedGetExternalMetric"
         assert "bad" in message
-        states = {each.name: each.state for each in world.daemon._made.metrics.reports()}
+        states = {each.name: each.state for each in world.daemon.components.metrics.reports()}
         assert states["good"] == "ok"
         assert states["bad"] in ("open", "trial", "failing")
 
@@ -121,7 +121,7 @@ async def decisions(world: Any, names: list[str], count: int) -> dict[str, list[
 
     def enough() -> bool:
         for name in names:
-            last = world.daemon.store.get(("default", name)).last
+            last = world.daemon.components.store.get(("default", name)).last
             if last is not None and last.at not in seen[name]:
                 seen[name].append(last.at)
         return all(len(times) >= count for times in seen.values())

@@ -92,11 +92,11 @@ class Steady:
         assert list(dict.fromkeys(self.counts)) in ([STEADY, LATER], [LATER])
         assert self.scaled == self._written + 1
         assert set(self.others) <= {2}
-        assert {key.name for key in self.world.daemon.store.keys()} == {"still", "web"}  # noqa: SIM118  # no mapping
+        assert {key.name for key in self.world.daemon.components.store.keys()} == {"still", "web"}  # noqa: SIM118  # no mapping
 
     def decided(self, name: str) -> datetime:
         """When an HPA was last decided on."""
-        last = self.world.daemon.store.get(("default", name)).last
+        last = self.world.daemon.components.store.get(("default", name)).last
         return last.at if last is not None else datetime.min.replace(tzinfo=SystemClock().now().tzinfo)
 
     def _seen(self, change: Any) -> None:
@@ -155,10 +155,10 @@ async def test_an_api_server_that_is_away(steady: Steady, recovered: Recovered) 
         await steady.begin()
         await relay.pause()
         await asyncio.sleep(SPELL)
-        await steady.world.until(steady.world.daemon.troubles)
+        await steady.world.until(steady.world.daemon.problems)
         await relay.start()
         await steady.end("an API server that was away", recovered)
-        await steady.world.until(lambda: steady.world.daemon.troubles() == [])
+        await steady.world.until(lambda: steady.world.daemon.problems() == [])
 
 
 def test_an_api_server_that_is_away_for_a_minute(recovered: Recovered) -> None:
@@ -182,7 +182,7 @@ async def _away_for_a_minute(recovered: Recovered) -> None:
         began = clock.monotonic()
         await clock.sleep(59)
         world.load("web", lambda pods: 50 * LATER // max(pods, 1))
-        assert world.daemon.troubles()
+        assert world.daemon.problems()
         assert world.condition("web", "ScalingActive")[0] == "True"  # nobody could be told
         await clock.sleep(1)
         assert clock.monotonic() - began >= 60

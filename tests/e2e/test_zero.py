@@ -100,7 +100,7 @@ async def test_what_a_file_may_say_follows_the_server(
     daemon = await zero.hpad(sources=depth(tmp_path, 0), manifests=folder)
     if accepted:
         await zero.until(lambda: zero.replicas("deployments", "web") == 0)
-    assert any("0 needs the feature gate HPAScaleToZero" in each for each in daemon.troubles()) != accepted
+    assert any("0 needs the feature gate HPAScaleToZero" in each for each in daemon.problems()) != accepted
 
 
 async def test_a_server_that_does_not_tell_its_version_keeps_nothing_waiting(zero: Any, tmp_path: Path) -> None:

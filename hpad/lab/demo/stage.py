@@ -73,7 +73,7 @@ class Stage:
 
     def decision(self, name: str) -> tuple[object, str]:
         """When (None: not yet) and what hpad decided last, as one sentence."""
-        last = self._daemon.store.get(Key(NAMESPACE, name)).last
+        last = self._daemon.components.store.get(Key(NAMESPACE, name)).last
         return (last.at, last.sentence) if last else (None, "")
 
     def requests(self) -> int:
