@@ -17,7 +17,7 @@ _NUMERIC_ERROR: Final = "unable to parse numeric part of quantity"
 _SUFFIX_ERROR: Final = "unable to parse quantity's suffix"
 
 # More lenient than the expression in the message, as Kubernetes is: "." and "Ki" are zero.
-# Nothing is ever given back ("*+"): a long text that is none must not be tried in every way there is.
+# Possessive quantifiers ("*+") avoid backtracking on long texts that are not quantities.
 _SPLIT: Final = re.compile(r"(([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?+)([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)")
 

@@ -65,9 +65,9 @@ def folded(value: Any, kind: Any) -> Any:
         known = fields_of(kind)
         spelled = {name.lower(): name for name in known}
         found: dict[str, Any] = {}
-        for given, entry in value.items():
-            name = given if given in known else spelled.get(given.lower())
-            if name is not None and entry is not None and (name == given or name not in value):
+        for key, entry in value.items():
+            name = key if key in known else spelled.get(key.lower())
+            if name is not None and entry is not None and (name == key or name not in value):
                 found[name] = folded(entry, known[name])
         return found
     if typing.get_origin(kind) is tuple and isinstance(value, list):

@@ -18,7 +18,7 @@ from hpad.engine.view import View
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One stage (examine, measure, propose, recommend, restrain, decide) and its verdict as a sentence."""
+    """One stage (examine, measure, propose, recommend, restrain, decide) and its result as a sentence."""
 
     stage: str
     verdict: str

@@ -24,27 +24,34 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HPAScaleToZero: bool = False
     HPAConfigurableTolerance: bool = True
     HPASucceededPodsIgnored: bool = True
-    """Succeeded pods are dropped like failed ones (original: they count as missing and hold a scale-down)."""
+    """Succeeded pods are dropped like failed ones (Kubernetes: they count as missing and limit a scale-down)."""
     HPANegativeExternalSum: bool = True
-    """A negative External sum proposes no replicas above the minimum (original: taken for an overflow, goes to max)."""
+    """A negative External sum proposes no replicas above the minimum (Kubernetes: to max, as after an overflow)."""
     HPAZeroStatusReplicas: bool = True
-    """With zero status replicas no average is reported (original: divides by zero and writes garbage)."""
+    """With zero status replicas no average is reported (Kubernetes divides by zero)."""
     HPAHugeProposals: bool = True
-    """A proposal beyond an int32 is the largest int32 (original: for pods' metrics the most negative one, to min)."""
+    """A proposal beyond an int32 is the largest int32 (Kubernetes: for metrics per pod the smallest, to min)."""
 
     HPAOwnZeroOnly: bool = True
-    """A target is woken only if the HPA took it to zero and nothing has set it since (original: ScaledToZero stays True
-    when another client sets the count, so that a target which was then stopped by hand is started again)."""
+    """Zero replicas are left only if the HPA took the last one and no other client has set the count since.
+
+    In Kubernetes ScaledToZero stays True when another client sets the count, so a target that is stopped by hand later
+    is started again.
+    """
     HPATargetHistory: bool = True
-    """What is remembered of one target says nothing of another that the HPA is pointed at (original: it is kept)."""
+    """The history belongs to one target, and starts empty when the HPA gets another target (Kubernetes keeps it)."""
 
     HPAMissingContainerIgnored: bool = True
-    """Pods without the container of a ContainerResource metric are left out, as the documentation of Kubernetes
-    promises (original: the metric fails while any pod lacks the container, so that none can be renamed)."""
+    """Pods without the container of a ContainerResource metric are left out, as the Kubernetes documentation says.
+
+    In Kubernetes the metric fails while any pod lacks the container, so no container can be renamed.
+    """
 
     HPAMinimumOfOne: bool = True
-    """Without HPAScaleToZero metrics never ask for less than one replica (original: minReplicas 0, which its API server
-    refuses then, takes the target to zero, where nothing wakes it)."""
+    """Without HPAScaleToZero metrics never ask for less than one replica.
+
+    In Kubernetes minReplicas 0, which its API server rejects without the gate, scales the target to zero for good.
+    """
 
     @classmethod
     def replayed(cls, named: dict[str, bool]) -> "Gates":

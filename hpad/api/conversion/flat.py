@@ -72,7 +72,7 @@ class MetricSpec(Wire, frozen=True):
 
 
 def to_v2(metric: MetricSpec) -> v2.MetricSpec:
-    """The metric with its goal as a target: the goal that is set says of which type it is."""
+    """Returns the metric in v2; the type of its metric target follows from the field that is set."""
     return v2.MetricSpec(type=metric.type, **each(metric, _TO_V2))
 
 
@@ -232,43 +232,45 @@ def status_from_v2(metric: v2.MetricStatus) -> MetricStatus:
 
 
 _STATUS_TO_V2: Final[dict[str, Callable[[Any], Any]]] = {
-    "object": lambda held: v2.ObjectMetricStatus(
-        MetricIdentifier(held.metric_name, held.selector),
-        MetricValueStatus(held.current_value, held.average_value),
-        held.target,
+    "object": lambda status: v2.ObjectMetricStatus(
+        MetricIdentifier(status.metric_name, status.selector),
+        MetricValueStatus(status.current_value, status.average_value),
+        status.target,
     ),
-    "pods": lambda held: v2.PodsMetricStatus(
-        MetricIdentifier(held.metric_name, held.selector), MetricValueStatus(None, held.current_average_value)
+    "pods": lambda status: v2.PodsMetricStatus(
+        MetricIdentifier(status.metric_name, status.selector), MetricValueStatus(None, status.current_average_value)
     ),
-    "resource": lambda held: v2.ResourceMetricStatus(
-        held.name, MetricValueStatus(None, held.current_average_value, held.current_average_utilization)
+    "resource": lambda status: v2.ResourceMetricStatus(
+        status.name, MetricValueStatus(None, status.current_average_value, status.current_average_utilization)
     ),
-    "container_resource": lambda held: v2.ContainerResourceMetricStatus(
-        held.name,
-        MetricValueStatus(None, held.current_average_value, held.current_average_utilization),
-        held.container,
+    "container_resource": lambda status: v2.ContainerResourceMetricStatus(
+        status.name,
+        MetricValueStatus(None, status.current_average_value, status.current_average_utilization),
+        status.container,
     ),
-    "external": lambda held: v2.ExternalMetricStatus(
-        MetricIdentifier(held.metric_name, held.metric_selector),
-        MetricValueStatus(held.current_value, held.current_average_value),
+    "external": lambda status: v2.ExternalMetricStatus(
+        MetricIdentifier(status.metric_name, status.metric_selector),
+        MetricValueStatus(status.current_value, status.current_average_value),
     ),
 }
 _STATUS_FROM_V2: Final[dict[str, Callable[[Any], Any]]] = {
-    "object": lambda held: ObjectMetricStatus(
-        held.described_object,
-        held.metric.name,
-        held.current.value or ZERO,
-        held.metric.selector,
-        held.current.average_value,
+    "object": lambda status: ObjectMetricStatus(
+        status.described_object,
+        status.metric.name,
+        status.current.value or ZERO,
+        status.metric.selector,
+        status.current.average_value,
     ),
-    "pods": lambda held: PodsMetricStatus(held.metric.name, held.current.average_value or ZERO, held.metric.selector),
-    "resource": lambda held: ResourceMetricStatus(
-        held.name, held.current.average_utilization, held.current.average_value or ZERO
+    "pods": lambda status: PodsMetricStatus(
+        status.metric.name, status.current.average_value or ZERO, status.metric.selector
     ),
-    "container_resource": lambda held: ContainerResourceMetricStatus(
-        held.name, held.current.average_utilization, held.current.average_value or ZERO, held.container
+    "resource": lambda status: ResourceMetricStatus(
+        status.name, status.current.average_utilization, status.current.average_value or ZERO
     ),
-    "external": lambda held: ExternalMetricStatus(
-        held.metric.name, held.metric.selector, held.current.value or ZERO, held.current.average_value
+    "container_resource": lambda status: ContainerResourceMetricStatus(
+        status.name, status.current.average_utilization, status.current.average_value or ZERO, status.container
+    ),
+    "external": lambda status: ExternalMetricStatus(
+        status.metric.name, status.metric.selector, status.current.value or ZERO, status.current.average_value
     ),
 }

@@ -49,19 +49,19 @@ _TYPES: Final[Mapping[str, Any]] = {
 """The types of the annotations that carry fields."""
 
 
-def ignored(given: Mapping[str, Any]) -> list[str]:
+def ignored(present: Mapping[str, Any]) -> list[str]:
     """Returns the annotations that carry fields but cannot be read, so that Kubernetes ignores them."""
-    texts = {name: given.get(name) for name in _TYPES}
+    texts = {name: present.get(name) for name in _TYPES}
     return [name for name, text in texts.items() if isinstance(text, str) and annotations.ignored(text, _TYPES[name])]
 
 
 def from_v1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
     """The HPA in autoscaling/v2.
 
-    The annotation's metrics come first, then the CPU goal of the spec; where neither is given, CPU at 80 %.
+    The metrics of the annotation come first, then the CPU target of the spec; without either, CPU at 80 %.
     """
-    held = annotations.read(hpa.metadata, annotations.METRICS, tuple[flat.MetricSpec, ...])
-    metrics = (*map(flat.to_v2, held or ()), *_cpu_goal(hpa.spec))
+    listed = annotations.read(hpa.metadata, annotations.METRICS, tuple[flat.MetricSpec, ...])
+    metrics = (*map(flat.to_v2, listed or ()), *_cpu_target(hpa.spec))
     behavior = annotations.read(hpa.metadata, annotations.BEHAVIOR, annotations.Behavior)
     return v2.HorizontalPodAutoscaler(
         metadata=annotations.without_fields(hpa.metadata),
@@ -79,10 +79,10 @@ def from_v1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
 def to_v1(hpa: v2.HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """The HPA in autoscaling/v1, annotations written as Kubernetes writes them.
 
-    The first CPU goal in percent becomes the spec's own field; reading it back puts it behind the other metrics.
+    The first CPU target in percent becomes the field of the spec; conversion back puts it after the other metrics.
     """
-    goal = next((metric for metric in hpa.spec.metrics if _cpu_percent(metric) is not None), None)
-    others = tuple(flat.from_v2(metric) for metric in hpa.spec.metrics if metric is not goal)
+    cpu = next((metric for metric in hpa.spec.metrics if _cpu_percent(metric) is not None), None)
+    others = tuple(flat.from_v2(metric) for metric in hpa.spec.metrics if metric is not cpu)
     behavior, status = hpa.spec.behavior, hpa.status
     added = {
         annotations.METRICS: others,
@@ -96,7 +96,7 @@ def to_v1(hpa: v2.HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
             scale_target_ref=hpa.spec.scale_target_ref,
             min_replicas=hpa.spec.min_replicas,
             max_replicas=hpa.spec.max_replicas,
-            target_cpu_utilization_percentage=None if goal is None else _cpu_percent(goal),
+            target_cpu_utilization_percentage=None if cpu is None else _cpu_percent(cpu),
         ),
         status=HorizontalPodAutoscalerStatus(
             observed_generation=status.observed_generation,
@@ -113,7 +113,7 @@ def _annotated(metadata: ObjectMeta, added: dict[str, str]) -> ObjectMeta:
     return msgspec.structs.replace(kept, annotations={**(kept.annotations or {}), **added} or None)
 
 
-def _cpu_goal(spec: HorizontalPodAutoscalerSpec) -> Iterable[v2.MetricSpec]:
+def _cpu_target(spec: HorizontalPodAutoscalerSpec) -> Iterable[v2.MetricSpec]:
     percent = spec.target_cpu_utilization_percentage
     if percent is not None:
         target = v2.MetricTarget(type="Utilization", average_utilization=percent)
@@ -137,10 +137,10 @@ def _cpu_reading(metrics: Iterable[v2.MetricStatus]) -> int | None:
 
 def _status_to_v2(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscalerStatus:
     status, percent = hpa.status, hpa.status.current_cpu_utilization_percentage
-    held = annotations.read(hpa.metadata, annotations.CURRENT_METRICS, tuple[flat.MetricStatus, ...])
+    statuses = annotations.read(hpa.metadata, annotations.CURRENT_METRICS, tuple[flat.MetricStatus, ...])
     metrics: tuple[v2.MetricStatus, ...] | None = None
-    if held is not None:
-        metrics = tuple(map(flat.status_to_v2, held))
+    if statuses is not None:
+        metrics = tuple(map(flat.status_to_v2, statuses))
     elif percent is not None:
         reading = v2.ResourceMetricStatus("cpu", v2.MetricValueStatus(average_utilization=percent))
         metrics = (v2.MetricStatus(type="Resource", resource=reading),)
