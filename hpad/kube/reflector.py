@@ -58,6 +58,7 @@ class Outcome(Enum):
 
 TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = {
     (State.IDLE, Outcome.DONE): State.STREAMING,
+    (State.STOPPED, Outcome.DONE): State.STREAMING,
     (State.STREAMING, Outcome.DONE): State.WATCHING,
     (State.STREAMING, Outcome.UNSUPPORTED): State.PAGING,
     (State.STREAMING, Outcome.FAILED): State.PAGE_BACKOFF,

@@ -4,8 +4,20 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from support.kube_caches import HPA, HPAS, hpa, page
-from support.scripted_server import QUICK, Answer, Script, SkippingClock, failure, hangs, line, resets, says, streams
+from support.kube_caches import HPA, HPAS, hpa, names, page
+from support.scripted_server import (
+    QUICK,
+    Answer,
+    Script,
+    SkippingClock,
+    failure,
+    hangs,
+    line,
+    resets,
+    says,
+    streams,
+    until,
+)
 
 from hpad.kube import reflector
 from hpad.kube.cache import Cache
@@ -127,8 +139,22 @@ async def test_a_reflector_can_be_stopped_in_every_state(state, script, client, 
 
 def test_every_transition_is_part_of_a_scenario():
     taken = {step for _, steps in SCENARIOS.values() for step in steps}
-    assert taken == {step for step in reflector.TRANSITIONS if step[1] is not Outcome.CANCELLED}
+    expected = {step for step in reflector.TRANSITIONS if step[1] is not Outcome.CANCELLED}
+    assert taken | {(State.STOPPED, Outcome.DONE)} == expected
 
 
-def test_every_state_but_the_last_can_be_left():
-    assert {state for state, _ in reflector.TRANSITIONS} == set(State) - {State.STOPPED}
+async def test_a_stopped_reflector_can_be_run_again(script, client, running):
+    script.on("GET", HPAS, page(hpa("goes", 1)), page(hpa("comes", 2), version=12))
+    script.on("GET", WATCH, hangs)
+    cache = Cache(client, HPA, reflector_options=QUICK)
+    first = running(cache.run())
+    await until(lambda: names(cache) == ["goes"])
+    first.cancel()
+    await asyncio.wait({first})
+    assert cache._reflectors[0].state is State.STOPPED
+    running(cache.run())
+    await until(lambda: names(cache) == ["comes"])
+
+
+def test_every_state_can_be_left():
+    assert {state for state, _ in reflector.TRANSITIONS} == set(State)

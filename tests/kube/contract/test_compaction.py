@@ -117,7 +117,7 @@ class Interfering:
     """Acts before a request of the client is sent, in place of a limiter."""
 
     def __init__(self, act: Callable[[], Awaitable[None]]) -> None:
-        self.turn = act
+        self.acquire = act
 
 
 async def test_a_list_whose_continue_token_is_forgotten(forgetful: Forgetful, running: Any) -> None:
