@@ -1,7 +1,7 @@
-"""A number of replicas by the clock: External metrics that are worth so much between two points of a schedule.
+"""Replicas by a schedule: External metrics with one value inside a time window and another outside.
 
-With a goal of AverageValue 1 the metric asks for as many replicas as it is worth; other metrics may ask for more, and
-minReplicas, maxReplicas and behavior hold as ever.
+With a target of AverageValue 1 the metric proposes as many replicas as its value. Other metrics of the HPA may propose
+more; minReplicas, maxReplicas and behavior apply as for any metric.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """From each `start` to the next `end`.
 
-    start, end: five fields, as in crontab(5); timezone: by whose wall clock, such as "Europe/Berlin".
-    replicas: what the metric is worth within; otherwise: what it is worth without, where 0 asks for nothing.
+    start, end: five fields, as in crontab(5); timezone: of the schedule, such as "Europe/Berlin".
+    replicas: the value inside the window; otherwise: the value outside, where 0 proposes nothing.
     """
 
     start: str
@@ -45,7 +45,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 ) from None
 
     def value(self, now: datetime, zone: tzinfo) -> int:
-        """What the metric is worth in its time zone: within, the end comes before the next start."""
+        """The value at this time. Inside the window the next end comes before the next start."""
         here = now.astimezone(zone)
         start, end = (next(cronsim.CronSim(expression, here)) for expression in (self.start, self.end))
         return self.replicas if end < start else self.otherwise
@@ -71,13 +71,13 @@ class Cron:
         self._zones: dict[str, tzinfo] = {}
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """What each schedule says at this moment."""
+        """The present value of each schedule."""
         if not self._zones:
             self._zones = await asyncio.to_thread(_zones, {window.timezone for window in self._windows.values()})
         return [self._answer(query, self._clock.now()) for query in queries]
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Does nothing: the adapter has no connections."""
 
     def _answer(self, query: Query, now: datetime) -> Answer:
         window = self._windows.get(query.name)
@@ -89,5 +89,5 @@ class Cron:
 
 
 def _zones(names: Iterable[str]) -> dict[str, tzinfo]:
-    """Reads files, so it blocks."""
+    """The time zones by name. Blocks, because it reads files."""
     return {name: zoneinfo.ZoneInfo(name) for name in names}

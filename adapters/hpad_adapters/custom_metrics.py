@@ -1,6 +1,6 @@
 """Metrics of pods and other objects from custom.metrics.k8s.io, which prometheus-adapter and others serve.
 
-Reference: k8s.io/metrics, API custom.metrics.k8s.io/v1beta2 (v1beta1 is spoken too).
+Reference: k8s.io/metrics, API custom.metrics.k8s.io/v1beta2 (v1beta1 is supported too).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _API = "custom"
 _GROUP = "custom.metrics.k8s.io"
 _EVERY = "*"
 _APART_SECONDS = 600.0
-"""How long objects are asked about one by one where the API has refused to list them."""
+"""Objects are read one by one for so long after the API has refused to list them."""
 _VERSIONS = (f"{_GROUP}/v1beta2", f"{_GROUP}/v1beta1")
 
 
@@ -72,10 +72,10 @@ Group = tuple[str, str, str, str, str]
 
 
 class CustomMetrics:
-    """Pods and Object metrics of any name. HPAs that ask for the same metric of several objects of a kind share a list.
+    """Pods and Object metrics of any name. HPAs with the same metric of several objects of a kind share a list.
 
-    Values of pods carry no labels, so that only the API can select: a list for each selector. An object that a shared
-    list leaves out is asked about by itself, since the API then says why.
+    Values of pods have no labels, so only the API can select them: one list per selector. An object that is absent
+    from a shared list is read by itself, because the API then reports the reason.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({PODS, OBJECT})
@@ -107,7 +107,7 @@ class CustomMetrics:
         return [(found | dict(zip(alone, answers, strict=True)))[query] for query in queries]
 
     def group(self, query: Query) -> Group | None:
-        """One list has a metric of all objects of a kind in a namespace."""
+        """Namespace, kind and metric: one list holds the metric of all objects of a kind in a namespace."""
         if query.object is None or _is_namespace(query.object):
             return None
         of = query.object
@@ -115,10 +115,10 @@ class CustomMetrics:
         return None if self._apart.get(group, 0.0) > self._clock.monotonic() else group
 
     async def aclose(self) -> None:
-        """Nothing of its own is open."""
+        """Does nothing: hpad closes its client of the API server."""
 
     async def _listed(self, members: Sequence[Query], version: str) -> dict[Query, Answer]:
-        """Answers from one list to those whose objects it has; {} where the API gives no such list."""
+        """The answers to queries whose objects are in the list; {} where the API has no such list."""
         first = members[0]
         assert first.object is not None
         namespace, metric = quote(first.namespace, safe=""), quote(first.name, safe="")
@@ -127,14 +127,14 @@ class CustomMetrics:
             path = f"/apis/{version}/namespaces/{namespace}/{await self._resource(first.object)}/{_EVERY}/{metric}"
             items = (await self._reader.read(path, selector, _LIST)).items or ()
         except AdapterError:
-            self._keep_apart(first)
+            self._read_apart(first)
             return {}
         named: dict[str, list[MetricValue]] = {}
         for item in items:
             named.setdefault(item.described_object.name, []).append(item)
         return {query: _sampled(named[_named(query)]) for query in members if _named(query) in named}
 
-    def _keep_apart(self, query: Query) -> None:
+    def _read_apart(self, query: Query) -> None:
         now, group = self._clock.monotonic(), self.group(query)
         self._apart = {held: until for held, until in self._apart.items() if until > now}
         if group is not None:

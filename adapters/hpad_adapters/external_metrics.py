@@ -21,7 +21,7 @@ class ExternalMetrics:
     """External metrics of any name, one request for each metric and selector.
 
     The API has no list of several, and a list without a selector could not be divided here: the selector also says
-    which series go into a value, or (with KEDA) who answers.
+    which series go into a value, or (with KEDA) the server that answers.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
@@ -35,7 +35,7 @@ class ExternalMetrics:
         return list(await asyncio.gather(*(self._one(query) for query in queries)))
 
     async def aclose(self) -> None:
-        """Nothing of its own is open."""
+        """Does nothing: hpad closes its client of the API server."""
 
     async def _one(self, query: Query) -> Answer:
         namespace, name = quote(query.namespace, safe=""), quote(query.name, safe="")

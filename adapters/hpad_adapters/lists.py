@@ -1,4 +1,4 @@
-"""Reading one of Kubernetes' metrics APIs through the API server."""
+"""Reads the metrics APIs of Kubernetes (metrics.k8s.io and others) through the API server."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import msgspec
 from hpad.adapter import AdapterError, ApiReader, Context, fetch_failed, parse_duration, shown
 
 T = TypeVar("T")
-_AT_ONCE = 16
+_CONCURRENCY = 16
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -23,33 +23,33 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def seconds(self) -> float:
-        """The timeout; raises ValueError."""
+        """The timeout in seconds; raises ValueError."""
         return parse_duration(self.request_timeout).total_seconds()
 
 
 class Reader:
-    """Asks one of the APIs ("resource", "custom" or "external"), which is also what its errors are about."""
+    """Reads one of the APIs ("resource", "custom" or "external"), which its errors name."""
 
     def __init__(self, api: str, settings: Settings, context: Context) -> None:
         self._api = api
         self._timeout = settings.seconds
         self._server: ApiReader | None = context.api
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_CONCURRENCY)
 
     async def read(self, path: str, params: Mapping[str, str], decoder: msgspec.json.Decoder[T]) -> T:
         """The decoded body; empty parameters are left out.
 
-        Raises AdapterError, in Kubernetes' words, with what the API server said.
+        Raises AdapterError with the text of Kubernetes and the message of the API server.
         """
         if self._server is None:
             raise fetch_failed(self._api, "hpad runs without an API server; answer this metric from another source")
-        given = {name: value for name, value in params.items() if value}
+        parameters = {name: value for name, value in params.items() if value}
         try:
-            async with self._turns, asyncio.timeout(self._timeout):
-                return decoder.decode(await self._server.get(path, given))
+            async with self._slots, asyncio.timeout(self._timeout):
+                return decoder.decode(await self._server.get(path, parameters))
         except AdapterError as error:
-            said = fetch_failed(self._api, error.message).message
-            raise AdapterError(said, error.blame, lasting=error.lasting) from None
+            message = fetch_failed(self._api, error.message).message
+            raise AdapterError(message, error.blame, lasting=error.lasting) from None
         except TimeoutError:
             raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -32,7 +32,7 @@ _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 
 class _Listed:
-    """The pods of a namespace by their labels, so that many HPAs do not each look at all of them."""
+    """The pods of a namespace by their labels, so that each of many HPAs tests few of them."""
 
     def __init__(self, items: Sequence[PodMetrics]) -> None:
         self._items = items
@@ -43,7 +43,7 @@ class _Listed:
         self.unlabelled = bool(items) and all(item.metadata.labels is None for item in items)
 
     def select(self, pods: Selector) -> list[PodMetrics]:
-        """Those that the selector matches, in the order of the list."""
+        """The pods that the selector matches, in the order of the list."""
         return [item for item in self._candidates(pods) if pods.matches(item.metadata.labels or {})]
 
     def _candidates(self, pods: Selector) -> Sequence[PodMetrics]:
@@ -77,7 +77,7 @@ class MetricsServer:
         return query.namespace
 
     async def aclose(self) -> None:
-        """Nothing of its own is open."""
+        """Does nothing: hpad closes its client of the API server."""
 
     async def _read(self, namespace: str, selector: str = "") -> tuple[PodMetrics, ...] | AdapterError:
         path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{quote(namespace, safe='')}/pods"
@@ -98,11 +98,11 @@ class MetricsServer:
         if query.pods is None:
             raise AdapterError(f'{query.type} metric "{query.name}" comes without a selector of pods', "bug")
         if listed.unlabelled:
-            return await self._selected_there(query, str(query.pods))
+            return await self._selected_by_server(query, str(query.pods))
         return listed.select(query.pods)
 
-    async def _selected_there(self, query: Query, selector: str) -> Sequence[PodMetrics]:
-        """Some servers leave the pods' labels out: they have to select."""
+    async def _selected_by_server(self, query: Query, selector: str) -> Sequence[PodMetrics]:
+        """Pods that the server selects, because some servers leave out the labels of pods."""
         items = await self._read(query.namespace, selector)
         if isinstance(items, AdapterError):
             raise items

@@ -1,4 +1,4 @@
-"""Numbers from a file: the smallest adapter there is, for a start of one's own, and for scaling by hand or by script.
+"""Numbers from a file, for scaling by hand or by a script, and as the smallest example of an adapter.
 
 The file is YAML or JSON, name -> number or quantity: `{queue_depth: 80, load: 1500m}`. It is read for every batch.
 """
@@ -28,12 +28,12 @@ from hpad.adapter import (
 
 
 class Static:
-    """External metrics whose values stand in a file."""
+    """External metrics whose values are in a file."""
 
     serves = frozenset({EXTERNAL})
 
     class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """file: where the numbers are."""
+        """file: the path of the file with the numbers."""
 
         file: str
 
@@ -42,7 +42,7 @@ class Static:
         self._clock = context.clock
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """The numbers as they are now; a name that is not there, or is no number, is an error."""
+        """The present numbers; an absent name, or a value that is not a number, is an error."""
         try:
             numbers = yaml.safe_load(await asyncio.to_thread(self._file.read_bytes))
         except (OSError, yaml.YAMLError) as error:
@@ -63,4 +63,4 @@ class Static:
         return await one_by_one(queries, number)
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing: the adapter has no connections."""

@@ -1,8 +1,6 @@
-"""A prometheus-adapter configuration, read as it is: `rules`, `externalRules` and `resourceRules`.
+"""The configuration format of prometheus-adapter: `rules`, `externalRules` and `resourceRules`.
 
-Source of the format: prometheus-adapter, docs/config.md and docs/externalmetrics.md.
-
-Which label of a rule's series names which kind of object: `resources` of a prometheus-adapter rule.
+Source: prometheus-adapter, docs/config.md and docs/externalmetrics.md.
 """
 
 import re
@@ -18,7 +16,7 @@ from hpad_adapters.prometheus import template as template_module
 from hpad_adapters.prometheus.settings import Settings
 
 _PLAIN = "<<.Resource>>"
-"""The label of rules that say nothing about it, as some of prometheus-adapter's own examples do."""
+"""The label where a rule names none, as in some examples of prometheus-adapter."""
 _FIELDS = frozenset({"Group", "Resource"})
 _UNFIT_IN_LABELS = re.compile(r"[.-]")
 
@@ -39,7 +37,7 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Labels:
-    """Asked for the label of a kind."""
+    """The label of a rule's series that names objects of a kind: `resources` of the rule."""
 
     def __init__(self, resources: Resources) -> None:
         """Raises template.TemplateError."""
@@ -48,7 +46,7 @@ class Labels:
         self._template = template_module.compiled(text, _FIELDS) if text else None
 
     def knows(self, resource: str, group: str) -> bool:
-        """Whether there is a label for such objects."""
+        """Whether the rule has a label for such objects."""
         try:
             return bool(self.label(resource, group))
         except AdapterError:
@@ -57,7 +55,7 @@ class Labels:
     def label(self, resource: str, group: str = "") -> str:
         """The label that holds names of such objects; `resource` in the singular. Raises AdapterError (blame "spec").
 
-        An override of another group is taken if none of the right one is there: Ingresses moved from group extensions.
+        Without an override of the group, one of another group applies: Ingresses moved from the group extensions.
         """
         named = {each.group: label for label, each in self._overrides.items() if _same(resource, each.resource)}
         if named:
@@ -73,7 +71,7 @@ def singular(kind: str) -> str:
 
 
 def _same(resource: str, written: str) -> bool:
-    """Whether `written` is this resource in the singular or plural, however English forms it."""
+    """Whether `written` is this resource in the singular or in one of the English plurals."""
     word = written.lower()
     plurals = {f"{resource}s", f"{resource}es", f"{resource[:-1]}ies"}
     return word == resource or word in plurals
@@ -101,7 +99,7 @@ class DiscoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
 
 class ResourceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """`node_query` is for the nodes of `kubectl top`; no HPA asks for it."""
+    """`node_query` is for the nodes of `kubectl top`; HPAs do not use it."""
 
     container_query: str = ""
     node_query: str = ""
@@ -139,12 +137,12 @@ def read(settings: Settings) -> Configuration:
     try:
         return msgspec.convert({} if content is None else content, Configuration)
     except msgspec.ValidationError as error:
-        said = _by_rule(content) or [str(error)]
-        raise AdapterError("; ".join(f"{where}: {each}" for each in said), "spec") from None
+        messages = _by_rule(content) or [str(error)]
+        raise AdapterError("; ".join(f"{where}: {each}" for each in messages), "spec") from None
 
 
 def _by_rule(content: Any) -> list[str]:
-    """What is wrong with each rule on its own; empty where it is something else."""
+    """The faults of the rules, each with its place; [] where the fault is elsewhere."""
     found = []
     for section in ("rules", "externalRules"):
         listed = content.get(section) if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""From the name of a metric back to that of its series, by a rule's `seriesQuery`, `seriesFilters` and `name`.
+"""The series of a metric by its name: a rule's `seriesQuery`, `seriesFilters` and `name`, inverted.
 
 The rules are those of prometheus-adapter's documentation ("Metrics Discovery and Presentation Configuration"):
 `as` is filled with the groups of `matches` as Go's Regexp.Expand does it, by default with $0, or with $1 if there is
@@ -26,12 +26,12 @@ class NameFilter(msgspec.Struct, frozen=True):
     positive: bool
 
     def passes(self, series: str) -> bool:
-        """Whether a series of that name is meant."""
+        """Whether a series of that name passes."""
         return bool(self.pattern.search(series)) == self.positive
 
 
 class Naming(msgspec.Struct, frozen=True):
-    """How one rule names the metrics it makes of series."""
+    """The way in which one rule derives metric names from names of series."""
 
     series_query: str
     filters: tuple[NameFilter, ...]
@@ -40,34 +40,34 @@ class Naming(msgspec.Struct, frozen=True):
 
     @property
     def series(self) -> str | None:
-        """The one series that `seriesQuery` names, None if it may be several."""
+        """The series that `seriesQuery` names, None if it may select several."""
         if match := _SERIES.match(self.series_query):
             return match[1]
         exact = [text for sign, text in self._name_matchers() if sign == "="]
         return exact[0] if exact else None
 
     def metric(self, series: str) -> str | None:
-        """What a series is called as a metric, None if the rule is not about it."""
+        """The metric name of a series, None if the rule excludes the series."""
         if not all(each.passes(series) for each in self.filters):
             return None
         match = self.matches.search(series)
         return None if match is None else _expanded(self.as_, match)
 
     def backwards(self, metric: str) -> str | None:
-        """The series that is called so, None where it takes a look at the series there are to know it."""
+        """The series of that metric, None where only the series on the server tell."""
         candidate = self.series or _unmatched(self.matches.pattern, self.as_, metric)
         if candidate is None or not self._queried(candidate):
             return None
         return candidate if self.metric(candidate) == metric else None
 
     def possible(self, metric: str) -> bool:
-        """Whether the rule could make a metric of that name from some series."""
+        """Whether the rule can make a metric of that name from some series."""
         if self.series is not None:
             return self.metric(self.series) == metric
         return bool(_shape(self.as_).fullmatch(metric))
 
     def among(self, series: Iterable[str], metric: str) -> str | None:
-        """The first series, by name, that is called so."""
+        """The first of the series, by name, that has this metric name."""
         return next((name for name in sorted(series) if self.metric(name) == metric), None)
 
     def _name_matchers(self) -> list[tuple[str, str]]:
@@ -83,18 +83,18 @@ class Naming(msgspec.Struct, frozen=True):
 
 
 def made(series_query: str, filters: Sequence[NameFilter], matches: str, as_: str) -> Naming:
-    """The naming of a rule; raises ValueError (re.error too) for patterns that say nothing."""
+    """The naming of a rule; raises ValueError (re.error is one) for patterns that are wrong or ambiguous."""
     pattern = re.compile(matches or ".*")
     if not as_:
         if pattern.groups > 1:
-            raise ValueError(f"name: matches {shown(matches)} has several groups, so that `as` must say which is meant")
+            raise ValueError(f"name: matches {shown(matches)} has several groups, so `as` must name one of them")
         as_ = f"${pattern.groups}"
     found = (*filters, NameFilter(pattern, True)) if matches else tuple(filters)
     return Naming(series_query, found, pattern, as_)
 
 
 def _expanded(as_: str, match: re.Match[str]) -> str:
-    """Go's Regexp.Expand: a reference to what is no group is empty, and `$1_x` refers to a group called "1_x"."""
+    """Go's Regexp.Expand: a reference to an unknown group is empty, and `$1_x` refers to a group named "1_x"."""
 
     def group(reference: re.Match[str]) -> str:
         if reference[3]:
@@ -109,7 +109,7 @@ def _expanded(as_: str, match: re.Match[str]) -> str:
 
 
 def _shape(as_: str) -> re.Pattern[str]:
-    """What every metric named by this `as` looks like."""
+    """A pattern that matches every metric name of this `as`."""
     pieces, position = [], 0
     for reference in _REFERENCE.finditer(as_):
         pieces += [re.escape(as_[position : reference.start()]), ".*"]
@@ -118,9 +118,9 @@ def _shape(as_: str) -> re.Pattern[str]:
 
 
 def _unmatched(pattern: str, as_: str, metric: str) -> str | None:
-    """The text that `pattern` matches as a whole and that `as_` turns into this metric, None if that is not plain.
+    """The text that `pattern` matches as a whole and that `as_` expands to this metric, None if it is not unique.
 
-    Plain is: the whole text is matched (anchors, or no pattern at all), and what is outside of groups is literal.
+    It is unique if the pattern is anchored or absent, and everything outside of its groups is literal.
     """
     whole = _REFERENCE.fullmatch(as_)
     if whole and (whole[1] or whole[2]) == "0" and (pattern == ".*" or _anchored(pattern)):
@@ -164,7 +164,7 @@ def _pieces(pattern: str) -> list[tuple[str, bool]] | None:
 
 
 def _groups(as_: str, metric: str) -> dict[str, str] | None:
-    """The groups that an `as` of one reference shows, read from the metric's name."""
+    """The value of the group in an `as` with one reference, read from the metric's name."""
     references = [found for found in _REFERENCE.finditer(as_) if not found[3]]
     if len(references) != 1:
         return None

@@ -1,12 +1,8 @@
-"""Query templates: what prometheus-adapter's configurations use of Go's text/template, between `<<` and `>>`.
+"""Query templates, the subset of Go's text/template that configurations of prometheus-adapter use, and PromQL text.
 
-`<<.Name>>`, `<<.Map.key>>`, `<<index .Map "key">>` and `<<index .List 0>>`. What is inserted is escaped for the place
-where it stands: inside quotes, inside the quotes of a regular expression, or outside both, where only the name of a
-series or a number may stand.
-
-Text that is safe inside PromQL: names, string literals, and label selectors of Kubernetes as label matchers.
-
-Source: Prometheus, "Querying basics" (string literals, matchers). Whatever an HPA's author wrote passes through here.
+The forms are `<<.Name>>`, `<<.Map.key>>`, `<<index .Map "key">>` and `<<index .List 0>>`. Every value, which may come
+from an HPA, is escaped for its place: inside quotes, inside the quotes of a regular expression, or outside both, where
+only the name of a series or a number is allowed. Source: Prometheus, "Querying basics" (string literals, matchers).
 """
 
 import re
@@ -30,8 +26,7 @@ EQUAL, NOT_EQUAL, REGEX, NOT_REGEX = "=", "!=", "=~", "!~"
 
 
 def unbalanced(expression: str) -> str | None:
-    """Which bracket of an expression has no counterpart, None where each has; those in strings and comments are
-    text."""
+    """The error for the first unmatched bracket, None if all match. Brackets in strings and comments are text."""
     opened: list[str] = []
     for piece in _PIECE.findall(expression):
         if piece in "([{":
@@ -42,14 +37,14 @@ def unbalanced(expression: str) -> str | None:
 
 
 def name(text: str) -> str:
-    """The name of a series or a number, as it stands outside quotes; raises AdapterError for anything else."""
+    """The text, if it is the name of a series or a number; raises AdapterError for anything else."""
     if not _NAME.fullmatch(text) and not _NUMBER.fullmatch(text):
         raise AdapterError(f"{shown(text)} cannot stand in PromQL as the name of a series", "spec")
     return text
 
 
 def label_name(key: str) -> str:
-    """The label of a series for a key as Kubernetes has them: `app.kubernetes.io/name` is `app_kubernetes_io_name`.
+    """The label of a series for a label key of Kubernetes: `app.kubernetes.io/name` is `app_kubernetes_io_name`.
 
     That is the mapping of Prometheus' own service discovery and of kube-state-metrics.
     """
@@ -68,7 +63,7 @@ def alternatives(values: Iterable[str]) -> str:
 
 
 def escaped(text: str, quote: str) -> str:
-    """What stands between two quotes of that kind for this text; raises AdapterError where nothing can."""
+    """The text escaped for quotes of this kind; raises AdapterError if backquotes cannot hold it."""
     if quote == "`":
         if "`" in text:
             raise AdapterError(f"{shown(text)} cannot stand between backquotes in PromQL", "spec")
@@ -90,9 +85,9 @@ def one_of(label: str, values: Sequence[str], sign: str = EQUAL) -> str:
 
 
 def from_requirement(term: Requirement, prefix: str = "") -> str:
-    """One term of a label selector as a matcher; raises AdapterError for what PromQL has no matcher for.
+    """One term of a label selector as a matcher; raises AdapterError for operators that PromQL lacks.
 
-    A label that is not there is an empty one to Prometheus, so that `!=` and `notin` match it, as in Kubernetes.
+    Prometheus treats an absent label as empty, so `!=` and `notin` match it, as in Kubernetes.
     """
     key = prefix + term.key
     match term.operator.value:
@@ -115,23 +110,23 @@ _EMPTY_BEFORE = re.compile(r"\{\s*\Z")
 _COMMA_AFTER = re.compile(r"\s*,")
 
 READY_MADE = frozenset({"LabelMatchers", "PodMatchers", "GroupBy", "GroupBySlice"})
-"""Variables whose values are PromQL already; every other value is text."""
+"""Variables whose values are PromQL; every other value is text."""
 
 Value = str | Sequence[str] | Mapping[str, Sequence[str]]
 
 
 class TemplateError(ValueError):
-    """The template is wrong; the message says what, and what would be right."""
+    """The template is wrong; the message names the fault and the right form."""
 
 
 class UnknownVariableError(TemplateError):
-    """A variable that there is not; what stands around it may be right."""
+    """The template names an unknown variable; the rest may be right."""
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A variable, the key or position within it (None: all of it), and where it stands.
+    """A variable, the key or position within it (None: all of it), and its place.
 
-    `quote` is the quote that it stands in ("" for none), `regex` whether that holds a regular expression.
+    `quote` is the quote around it ("" for none), `regex` whether the quotes hold a regular expression.
     """
 
     variable: str
@@ -141,7 +136,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """A compiled template: literal pieces and actions by turns."""
+    """A compiled template: alternating literals and actions."""
 
     text: str
     parts: tuple[str | Action, ...]
@@ -157,7 +152,7 @@ class Template(msgspec.Struct, frozen=True):
         return frozenset(str(action.key) for action in actions)
 
     def render(self, values: Mapping[str, Value]) -> str:
-        """The query; raises AdapterError for a value that cannot stand where it should."""
+        """The query; raises AdapterError for a value that is not allowed at its place."""
         pieces: list[str] = []
         swallow_comma = False
         for part in self.parts:
@@ -173,7 +168,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def compiled(text: str, variables: frozenset[str]) -> Template:
-    """Read a template; raises TemplateError for what is not among these variables or beyond the subset."""
+    """The compiled template; raises TemplateError for unknown variables and for forms outside the subset."""
     parts: list[str | Action] = []
     state = _Quotes()
     for piece in _pieces(text):
@@ -191,7 +186,7 @@ def compiled(text: str, variables: frozenset[str]) -> Template:
 
 
 def unbalanced_template(text: str) -> str | None:
-    """Why the template's text can be no PromQL, whatever is filled in; None where nothing is seen."""
+    """Why no values make the template valid PromQL; None if no fault is found."""
     if not text.strip():
         return "is empty: PromQL is needed"
     return unbalanced(_ACTION.sub("x", text))
@@ -224,7 +219,7 @@ class _Quotes:
 
 
 def _pieces(text: str) -> Iterator[str | re.Match[str]]:
-    """Literals and actions by turns; `<<-` and `->>` take the white space beside them away."""
+    """Alternating literals and actions; `<<-` and `->>` remove the white space beside them."""
     position, trim = 0, False
     for match in _ACTION.finditer(text):
         literal = text[position : match.start()]
@@ -269,7 +264,7 @@ def _inserted(action: Action, values: Mapping[str, Value]) -> str:
 
 
 def _within(value: Value, key: str | int) -> Value:
-    """An entry of a map (empty where there is none, as in Go) or of a list."""
+    """An entry of a map ("" for an absent one, as in Go) or of a list."""
     if isinstance(value, Mapping):
         return value.get(str(key), "")
     try:
