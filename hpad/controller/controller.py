@@ -18,7 +18,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.reconcile import Reconciler
-from hpad.controller.schedule import Observer, Plan, TooEarly
+from hpad.controller.schedule import Change, Phase, Plan, Schedule, TooEarly
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner
@@ -63,8 +63,6 @@ _DRAIN = _DEADLINE - limits.PATIENCE
 patience for metrics leaves of `_DEADLINE`."""
 _NOTHING = 1e-6
 """Seconds in which no timer can be set: a sum of times is not exact."""
-_LEFT_OUT = 3
-"""While load is shed, an HPA that was not scaled up the last time has one turn in so many periods and one more."""
 
 
 class TurnResult(Enum):
@@ -79,6 +77,14 @@ class TurnResult(Enum):
     COOLING_DOWN = auto()
     NOT_OWNED = auto()
     EDITED = auto()
+
+
+_CHANGES: Final = {
+    TurnResult.GONE: Change.VANISH,
+    TurnResult.COOLING_DOWN: Change.COOL_DOWN,
+    TurnResult.NOT_OWNED: Change.DISOWN,
+}
+"""What the result of a turn means for the phase of the HPA; every other result is Change.COMPLETE."""
 
 
 class Controller:
@@ -107,16 +113,10 @@ class Controller:
         self._workers = workers
         self._pool = Workers(workers, clock, period * _DRAIN)
         self._owner = owner
-        self._ours: set[Key] = set()
-        self._cooldowns: dict[Key, float] = {}
-        self._rising: set[Key] = set()
-        """Those that were scaled up the last time. When there is more to do than can be done they go first: capacity
-        that comes late costs more than capacity that leaves late."""
-        self._queue = DelayingQueue(clock, telemetry.queue, hurried=self._rising.__contains__, patience=period)
-        self._observer = Observer(source, self._queue, clock, period, self._forget)
-        self._sheds = False
+        self._queue = DelayingQueue(clock, telemetry.queue)
+        self._schedule = Schedule(source, self._queue, clock, period, self._forget)
+        self._records = self._schedule.records
         self._dispatcher: asyncio.Task[None] | None = None
-        self._turns: dict[Key, asyncio.Task[TurnResult]] = {}
         self._log = structlog.get_logger("hpad.controller")
         self._timeouts = TimeoutLog(self._log)
         failed, well = "bug: the reconcile failed in a way nobody expected", "the reconcile fails no more"
@@ -131,7 +131,7 @@ class Controller:
         for hpa in self._source.values():
             self._reconciler.overlap.register(hpa)
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
-        self._observer.start(at_once=self._workers)
+        self._schedule.start(at_once=self._workers)
         self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was made anew
 
     async def wait_stopped(self) -> None:
@@ -150,18 +150,9 @@ class Controller:
             self._workers = workers
             self._pool = Workers(workers, self._clock, period * _DRAIN)
         if period != self._period:
-            self._period = self._queue.patience = period
+            self._period = period
             self._pool.patience = period * _DRAIN
-            self._observer.retune(period)
-
-    def shed(self, sheds: bool) -> None:
-        """Do less from now on, or (False) all there is to do again.
-
-        Whoever was scaled up the last time, is new or has changed is not kept waiting; all others leave out turns.
-        """
-        self._sheds = sheds
-        if not sheds:
-            self._observer.reschedule()
+            self._schedule.retune(period)
 
     async def stop(self, seconds: float) -> None:
         """Take nothing new on, and give what is under way that many seconds to end before it is cancelled."""
@@ -172,8 +163,8 @@ class Controller:
             async with asyncio.timeout(seconds):
                 await self._queue.drained()
         except TimeoutError:
-            self._log.warning("reconciles under way were cut short", hpas=len(self._turns))
-        tasks = (self._dispatcher, *self._turns.values())
+            self._log.warning("reconciles under way were cut short", hpas=len(self.running()))
+        tasks = (self._dispatcher, *self.running())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,34 +184,42 @@ class Controller:
         """How many HPAs of the source the owner owns at this moment."""
         return sum(self._owner.owns(hpa.metadata.key) for hpa in self._source.values())
 
+    def running(self) -> list[asyncio.Task[TurnResult]]:
+        """The turns under way."""
+        return [record.turn for record in self._records.values() if record.turn is not None]
+
     def reassign(self) -> tuple[set[Key], set[Key]]:
         """What `owner` owns has changed: cut short what is not ours any more. The HPAs that have become ours, and those
         that are not any more: the former have their next turns when they would have had them anyway (see `advance`)."""
         if self._dispatcher is None:
             return set(), set()
-        for key, turn in self._turns.items():
-            if not self._owner.owns(key):
-                turn.cancel()
-        ours = {hpa.metadata.key for hpa in self._source.values() if self._owner.owns(hpa.metadata.key)}
-        gained, lost = ours - self._ours, self._ours - ours
-        self._ours = ours
-        for key in gained:  # their targets may have other selectors by now
-            self._take_over(key)
+        for key, record in self._records.items():
+            if record.turn is not None and not self._owner.owns(key):
+                record.turn.cancel()
+        before = {key for key, record in self._records.items() if record.owned}
+        owned = {hpa.metadata.key for hpa in self._source.values() if self._owner.owns(hpa.metadata.key)}
+        gained, lost = owned - before, before - owned
+        for key in gained:
+            self._records[key].owned = True
+            self._take_over(key)  # the target may have another selector by now
         for key in lost:
-            self._cooldowns.pop(key, None)
-            self._rising.discard(key)
+            record = self._records[key]
+            record.owned, record.cooldown_until = False, None
             self._telemetry.controller.forget(key)
         return gained, lost
 
     def cool_down(self, waits: Mapping[Key, float]) -> None:
         """Have no turns for so many seconds, whatever happens; one that comes up is made up for afterwards."""
         now = self._clock.monotonic()
-        self._cooldowns.update({key: now + seconds for key, seconds in waits.items() if key in self._ours})
+        for key, seconds in waits.items():
+            if key in self._records and self._records[key].owned:
+                self._records[key].cooldown_until = now + seconds
 
     def extend_cooldown(self, key: Key, seconds: float) -> None:
         """Let one that rests do so for that many seconds from now on, if not for longer anyway."""
-        if key in self._cooldowns:
-            self._cooldowns[key] = max(self._cooldowns[key], self._clock.monotonic() + seconds)
+        record = self._records.get(key)
+        if record is not None and record.cooldown_until is not None:
+            record.cooldown_until = max(record.cooldown_until, self._clock.monotonic() + seconds)
 
     def advance(self, waits: Mapping[Key, float]) -> None:
         """Have turns after so many seconds, where they would not come earlier anyway."""
@@ -230,7 +229,7 @@ class Controller:
 
     async def ended(self, keys: Collection[Key], seconds: float) -> None:
         """Wait until no turn of these HPAs is under way, for that many seconds at most."""
-        turns = [self._turns[key] for key in keys if key in self._turns]
+        turns = [turn for key in keys if key in self._records and (turn := self._records[key].turn) is not None]
         if turns:
             await asyncio.wait(turns, timeout=seconds)
 
@@ -251,7 +250,9 @@ class Controller:
             except ShutDown:
                 return
             turn = asyncio.create_task(self._work(key, worker), name=f"reconcile {key}")
-            self._turns[key] = turn
+            record = self._records[key]
+            record.change(Change.START)
+            record.turn = turn
             turn.add_done_callback(functools.partial(self._over, key, worker))
 
     async def _work(self, key: Key, worker: Worker) -> TurnResult:
@@ -267,14 +268,13 @@ class Controller:
 
     def _over(self, key: Key, worker: Worker, turn: asyncio.Task[TurnResult]) -> None:
         """After every turn, even one that was cancelled before it began."""
-        del self._turns[key]
         worker.give()
-        ending = TurnResult.CANCELLED if turn.cancelled() else turn.result()
+        result = TurnResult.CANCELLED if turn.cancelled() else turn.result()
         try:
-            self._plan(key, ending)
-            if ending in {TurnResult.DONE, TurnResult.SCALED}:
+            self._plan_next(key, result)
+            if result in {TurnResult.DONE, TurnResult.SCALED}:
                 self._bugs.ended(subject=key, hpa=str(key))
-        except Exception as error:  # noqa: BLE001  # nobody else would give this HPA another turn
+        except Exception as error:  # noqa: BLE001  # nothing else would plan another turn for this HPA
             self._report_bug(key, error)
             self._queue.add_after(key, self._period)
         self._queue.done(key)
@@ -287,38 +287,32 @@ class Controller:
         if not self._owner.owns(key):
             self._reconciler.overlap.refresh(hpa)
             return TurnResult.NOT_OWNED
-        self._ours.add(key)
-        if self._remaining_cooldown(key) > _NOTHING:
+        record = self._records[key]
+        record.owned = True
+        if self._schedule.cooldown(key) > _NOTHING:
             return TurnResult.COOLING_DOWN
+        record.cooldown_until = None
         last = await self._reconciler.last(key)  # what has to be read first may take a while
-        if last is not None and not self._observer.rhythm.knows(key):
-            self._observer.rhythm.go_on(key, last)
-        late, moment = self._observer.lateness(key), self._observer.moment(key)
+        if record.planned is None:
+            record.planned = last
+        late, moment = self._schedule.lateness(key), self._schedule.moment(key)
         if late is not None:
             self._telemetry.controller.late(late)
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._period * _DEADLINE):
                 current = functools.partial(self._source.get, key)
-                plan = Plan(self._observer.next(key), self._period)
+                plan = Plan(self._schedule.next(key), self._period)
                 settlement = await self._reconciler.reconcile(hpa, worker, moment, current, plan)
         except TooEarly as early:
             self._log.warning("a turn out of the plan waits: the state cannot be saved", hpa=str(key))
-            self._cooldowns[key] = self._clock.monotonic() + early.seconds
+            record.cooldown_until = self._clock.monotonic() + early.seconds
             return TurnResult.COOLING_DOWN
         except TimeoutError:
             self._telemetry.controller.reconciled("none", "internal", self._clock.monotonic() - began)
             self._timeouts.note(key, self._period)
             return TurnResult.TIMED_OUT
-        (self._rising.add if settlement.action == "scale_up" else self._rising.discard)(key)
         return TurnResult.SCALED if settlement.rescaled else TurnResult.DONE
-
-    def _remaining_cooldown(self, key: Key) -> float:
-        """Seconds that the key has to rest yet; 0 or next to it: none."""
-        left = self._cooldowns.get(key, 0.0) - self._clock.monotonic()
-        if left <= _NOTHING:
-            self._cooldowns.pop(key, None)
-        return left
 
     def _report_bug(self, key: Key, error: Exception) -> None:
         """In an `except` block: a bug with another place or kind of exception is another cause."""
@@ -329,22 +323,23 @@ class Controller:
             cause = (type(error).__name__, frame.f_code.co_filename, line)
             self._bugs.occurred(subject=key, cause=cause, hpa=str(key))
 
-    def _plan(self, key: Key, ending: TurnResult) -> None:
-        """The one place that decides when a key has its next turn.
+    def _plan_next(self, key: Key, result: TurnResult) -> None:
+        """Plans the next turn of an HPA; no other code does so after a turn.
 
         An error brings it no earlier: the HPA controller has a fixed period, and the next turn is its retry. An HPA
         that was edited during its turn has another at once, since nothing was written for it.
         """
-        if ending is TurnResult.GONE or self._source.get(key) is None:
+        record = self._records[key]
+        record.turn = None
+        change = _CHANGES.get(result, Change.COMPLETE)
+        phase = record.change(change if self._source.get(key) is not None else Change.VANISH)
+        if phase is Phase.GONE:
             self._forget(key)
-        elif ending is TurnResult.COOLING_DOWN:
-            self._queue.add_after(key, self._remaining_cooldown(key))
+        elif phase is Phase.COOLING_DOWN:
+            self._queue.add_after(key, self._schedule.cooldown(key))
         else:
-            leave_out = _LEFT_OUT if self._sheds and key not in self._rising else 0
-            self._observer.schedule(key, leave_out, scaled=ending is TurnResult.SCALED)
-            if leave_out:
-                self._telemetry.controller.skipped(leave_out)
-            if ending is TurnResult.EDITED:
+            self._schedule.plan(key, scaled=result is TurnResult.SCALED)
+            if result is TurnResult.EDITED:
                 self._queue.add(key)
 
     def _register(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
@@ -361,14 +356,11 @@ class Controller:
 
         That one is cut short: whoever deletes an HPA may scale by hand next, and must not be overruled.
         """
-        turn = self._turns.get(key)
-        if turn is not None:
-            turn.cancel()
-        self._rising.discard(key)
-        self._ours.discard(key)
-        self._cooldowns.pop(key, None)
+        record = self._records.get(key)
+        if record is not None and record.turn is not None:
+            record.turn.cancel()
         self._bugs.forget(key)
-        self._observer.forget(key)
+        self._schedule.forget(key)
         self._reconciler.forget(key)
 
     def _refresh_series(self) -> None:

@@ -22,10 +22,13 @@ has been written (storeScaleEvent), which is later by as long as the write takes
 `store.validity` says why a turn out of the plan is noted first.
 """
 
+import asyncio
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -44,37 +47,18 @@ _BEYOND: Final = datetime.resolution
 """So much later than whole periods after another is a turn: windows still count what is as old as they are long."""
 
 
-class Rhythm:
-    """The planned moments of the last regular turns."""
+def planned_moment(clock: Clock, due: float, last: Moment | None) -> Moment:
+    """The moment of a turn planned for `due` (monotonic seconds), given the planned moment before it.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last: dict[Key, Moment] = {}
-
-    def moment(self, key: Key, due: float) -> Moment:
-        """That of a turn planned for `due` (monotonic): as long after the key's last one as planned, and a bit.
-
-        Where the wall clock was set meanwhile, what it says holds.
-        """
-        at = self._clock.now() - timedelta(seconds=self._clock.monotonic() - due)
-        last = self._last.get(key)
-        if last is not None:
-            planned = last.wall + timedelta(seconds=due - last.monotonic) + _BEYOND
-            if abs(planned - at) <= recovery.SLIGHT:
-                at = planned
-        self._last[key] = moment = Moment(at, due)
-        return moment
-
-    def knows(self, key: Key) -> bool:
-        """Whether there has been a planned moment, here or in an earlier process."""
-        return key in self._last
-
-    def go_on(self, key: Key, last: Moment) -> None:
-        """Let moments follow that of an earlier process, which kept to the same plan."""
-        self._last[key] = last
-
-    def forget(self, key: Key) -> None:
-        self._last.pop(key, None)
+    It follows the last one by the planned number of seconds and `_BEYOND`. After a step of the wall clock the wall
+    clock decides.
+    """
+    at = clock.now() - timedelta(seconds=clock.monotonic() - due)
+    if last is not None:
+        planned = last.wall + timedelta(seconds=due - last.monotonic) + _BEYOND
+        if abs(planned - at) <= recovery.SLIGHT:
+            at = planned
+    return Moment(at, due)
 
 
 IN_TIME: Final = 0.2
@@ -166,8 +150,81 @@ _APART = 0.5
 is measured of them, need some time to show it, or the same step is taken twice."""
 
 
-class Observer:
-    """Turns changes of the source into turns of the queue. `gone` is called with each key that needs forgetting."""
+class Phase(Enum):
+    """The phases in the life of an HPA inside the controller."""
+
+    UNKNOWN = auto()
+    """Never had a turn."""
+    WAITING = auto()
+    """The next turn is planned or queued."""
+    RUNNING = auto()
+    COOLING_DOWN = auto()
+    """No turn before the cooldown has passed."""
+    NOT_OWNED = auto()
+    """Another replica decides; turns only refresh what the overlap index knows."""
+    DELETED = auto()
+    """Deleted during a turn, which was cancelled and has not ended yet."""
+    GONE = auto()
+
+
+class Change(Enum):
+    """What moves an HPA from one phase to another."""
+
+    START = auto()
+    """A worker starts a turn."""
+    COMPLETE = auto()
+    """The turn ended: done, scaled, timed out, failed, cancelled, or given up after an edit."""
+    COOL_DOWN = auto()
+    """The turn ended because of a cooldown."""
+    DISOWN = auto()
+    """The turn ended because another replica owns the HPA."""
+    VANISH = auto()
+    """The turn ended, and the source no longer has the HPA."""
+    DELETE = auto()
+    """The source reports that the HPA was deleted, or replaced by another of its name."""
+
+
+_AFTER_TURN: Final = {
+    Change.COMPLETE: Phase.WAITING,
+    Change.COOL_DOWN: Phase.COOLING_DOWN,
+    Change.DISOWN: Phase.NOT_OWNED,
+    Change.VANISH: Phase.GONE,
+}
+_IDLE: Final = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.NOT_OWNED)
+TRANSITIONS: Final[dict[tuple[Phase, Change], Phase]] = {
+    **{(phase, Change.START): Phase.RUNNING for phase in _IDLE},
+    **{(phase, Change.DELETE): Phase.GONE for phase in _IDLE},
+    **{(phase, change): after for phase in (Phase.RUNNING, Phase.DELETED) for change, after in _AFTER_TURN.items()},
+    (Phase.RUNNING, Change.DELETE): Phase.DELETED,
+    (Phase.DELETED, Change.DELETE): Phase.DELETED,
+    (Phase.GONE, Change.DELETE): Phase.GONE,
+}
+"""Every allowed change. A new HPA of a deleted one's name waits until the cancelled turn of the old one has ended."""
+
+
+class Record(msgspec.Struct):
+    """The scheduling state of one HPA.
+
+    `due` and `cooldown_until` are monotonic seconds. A cooldown lasts until a turn
+    finds that it has passed. `planned` is the planned moment of the last regular turn. `owned`:
+    this replica decides about the HPA.
+    """
+
+    phase: Phase = Phase.UNKNOWN
+    due: float | None = None
+    planned: Moment | None = None
+    cooldown_until: float | None = None
+    owned: bool = False
+    turn: asyncio.Task[Any] | None = None
+
+    def change(self, change: Change) -> Phase:
+        """Moves to the next phase. Raises KeyError for a change that the phase does not allow."""
+        self.phase = TRANSITIONS[self.phase, change]
+        return self.phase
+
+
+class Schedule:
+    """The records of all HPAs, and the planned time of each. `gone` is called with the key of each deleted HPA."""
 
     def __init__(
         self, source: HpaSource, queue: DelayingQueue, clock: Clock, period: float, gone: Callable[[Key], None]
@@ -177,69 +234,70 @@ class Observer:
         self._clock = clock
         self._period = period
         self._gone = gone
-        self._due: dict[Key, float] = {}
-        self._rhythm = Rhythm(clock)
+        self.records: defaultdict[Key, Record] = defaultdict(Record)
 
     def start(self, at_once: int) -> None:
-        """Begin, once the source has synced: up to that many HPAs at once, more of them spread over the period."""
+        """Plans the first turns once the source has synced: all now if at most `at_once`, else spread over a period."""
         known = [hpa.metadata.key for hpa in self._source.values()]
         for key in known:
             if len(known) <= at_once:
                 self._queue.add(key)
             else:
-                self.schedule(key)
+                self.plan(key)
         self._source.subscribe(self._changed)
 
-    def schedule(self, key: Key, leave_out: int = 0, *, scaled: bool = False) -> None:
-        """Have the key reconciled at its next moment; a moment that passed while it was worked on is left out.
+    def plan(self, key: Key, *, scaled: bool = False) -> None:
+        """Plans the next regular turn. A planned time that passed during a turn is skipped.
 
-        So are as many of those to come as `leave_out` says, and one that follows too soon where it was `scaled` just
-        now, out of turn.
+        After a rescale (`scaled`) by a turn before its planned time, a planned time that follows too soon is skipped.
         """
-        now = self._clock.monotonic()
+        now, record = self._clock.monotonic(), self.records[key]
         due = self._next(key, now)
         if scaled and self.lateness(key) is None and due - now < _APART * self._period:
             due += self._period
             self._queue.call_off(key)
-        self._due[key] = due = due + leave_out * self._period
+        record.due = due
         self._queue.add_after(key, due - now)
 
     def retune(self, period: float) -> None:
-        """From now on every key has its turn once in `period` seconds; each gets a new moment."""
+        """Changes the period, in seconds, and plans a new time for every HPA."""
         self._period = period
-        self.reschedule()
-
-    def reschedule(self) -> None:
-        """Nobody leaves out a moment any more, or waits for one of another period."""
-        for key in list(self._due):
-            del self._due[key]
-            self.schedule(key)
+        for key, record in list(self.records.items()):
+            if record.due is not None:
+                record.due = None
+                self.plan(key)
 
     def lateness(self, key: Key) -> float | None:
-        """Seconds since the key's planned moment, None where its turn has come earlier and for another reason."""
-        due, now = self._due.get(key), self._clock.monotonic()
+        """Seconds since the planned time of the turn; None for a turn before its planned time."""
+        due, now = self.records[key].due, self._clock.monotonic()
         return None if due is None or due > now + _AT_ONCE else max(now - due, 0.0)
 
     def moment(self, key: Key) -> Moment | None:
-        """The planned moment of the turn that has come, None where that has another reason or comes too late for it."""
-        late = self.lateness(key)
-        return None if late is None or late > IN_TIME * self._period else self._rhythm.moment(key, self._due[key])
+        """The planned moment of the turn that starts now; None for a turn before its planned time or far behind it."""
+        late, record = self.lateness(key), self.records[key]
+        if late is None or record.due is None or late > IN_TIME * self._period:
+            return None
+        record.planned = planned_moment(self._clock, record.due, record.planned)
+        return record.planned
 
     def next(self, key: Key) -> float:
-        """The planned moment after this one (monotonic): no regular turn comes earlier."""
+        """The planned time after this turn (monotonic seconds): no regular turn comes earlier."""
         return self._next(key, self._clock.monotonic())
 
-    @property
-    def rhythm(self) -> Rhythm:
-        return self._rhythm
+    def cooldown(self, key: Key) -> float:
+        """Seconds until the cooldown of the HPA ends; 0 or less: none."""
+        until = self.records[key].cooldown_until
+        return 0.0 if until is None else until - self._clock.monotonic()
 
     def forget(self, key: Key) -> None:
-        self._due.pop(key, None)
-        self._rhythm.forget(key)
+        """Drops the state of a deleted HPA. While its cancelled turn has not ended, the empty record keeps the task."""
         self._queue.forget(key)
+        record = self.records.pop(key, None)
+        if record is not None and record.change(Change.DELETE) is Phase.DELETED:
+            self.records[key] = Record(Phase.DELETED, turn=record.turn)
 
     def _next(self, key: Key, now: float) -> float:
-        due = self._due.get(key)
+        due = self.records[key].due
         if due is None:
             phase = zlib.crc32(str(key).encode()) / 2**32 * self._period
             return now + (phase - now) % self._period

@@ -1,44 +1,38 @@
 """A delaying work queue of keys, for any number of workers on one event loop.
 
-Invariants, between any two calls (`check` asserts them):
+Invariants between any two calls (`check` asserts them):
 
-1. A key is queued (its turn will come) exactly when it is dirty (somebody wants it worked on) and nobody works on it.
+1. A key is queued exactly when it is dirty (work was requested) and no worker holds it.
 2. A key is queued at most once, and at most one worker holds it.
-3. A key that becomes dirty while it is worked on is queued again by `done`: no wish is lost.
+3. A key that becomes dirty while a worker holds it is queued again by `done`, so that no request is lost.
 4. A key has at most one timer; of several delays the earliest deadline wins.
-5. Turns come in the order in which keys were queued, except under overload: while the key that waits for longest has
-   waited for more than `patience`, those in a hurry go first, in their own order, three turns out of four.
+5. Keys are handed out in the order in which they were queued.
 
-The same sets as in client-go's workqueue; there is no rate limiter, since an HPA is reconciled at a fixed period
-whether or not the last reconcile went well.
+The sets are those of client-go (`workqueue/queue.go`). There is no rate limiter, because an HPA is reconciled at a
+fixed period whatever the result of the last reconcile.
 """
 
 import asyncio
-import math
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 
-_SHARE = 4
-"""Of so many turns under overload one is not for those in a hurry, so that nobody waits for ever."""
-
 
 class _Timer(NamedTuple):
-    """What is to come at `deadline`, by the loop's time (uvloop does not tell when a handle is due)."""
+    """A timer due at `deadline`, in the loop's time. uvloop handles do not tell their deadline."""
 
     deadline: float
     handle: asyncio.Handle
 
 
 class ShutDown(Exception):
-    """The queue is closed and empty: the worker may go home."""
+    """The queue is closed and empty: the worker ends."""
 
 
 class Series(Protocol):
-    """What the queue reports as it happens; seconds throughout."""
+    """Receives the measurements of the queue; times are in seconds."""
 
     def added(self) -> None: ...
     def depth(self, keys: int) -> None: ...
@@ -47,26 +41,12 @@ class Series(Protocol):
 
 
 class DelayingQueue:
-    """See the module. Belongs to one event loop; none of its methods may be called from a thread.
+    """A queue for one event loop; see the invariants of the module. Not thread-safe."""
 
-    `hurried` says, at the moment a key is queued, whether it is in a hurry; `patience` is in seconds.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        series: Series,
-        *,
-        hurried: Callable[[Key], bool] = lambda _key: False,
-        patience: float = math.inf,
-    ) -> None:
+    def __init__(self, clock: Clock, series: Series) -> None:
         self._clock = clock
         self._series = series
-        self._is_hurried = hurried
-        self.patience = patience
         self._turns: deque[Key] = deque()
-        self._hurried: deque[Key] = deque()
-        self._jumps = 0
         self._dirty: dict[Key, float] = {}
         self._processing: dict[Key, float] = {}
         self._timers: dict[Key, _Timer] = {}
@@ -76,10 +56,10 @@ class DelayingQueue:
 
     def __len__(self) -> int:
         """How many keys wait for a worker (timers not counted)."""
-        return len(self._turns) + len(self._hurried)
+        return len(self._turns)
 
     def add(self, key: Key) -> None:
-        """Have the key worked on as soon as possible; nothing happens if that is so already, or after `shutdown`."""
+        """Requests work on the key as soon as possible. Does nothing if it is dirty already, and after `shutdown`."""
         if self._closed or key in self._dirty:
             return
         self._series.added()
@@ -88,7 +68,7 @@ class DelayingQueue:
             self._enqueue(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """`add` the key once that many seconds have passed, or earlier if an earlier deadline is set or gets set."""
+        """Adds the key after that many seconds, or at its earlier deadline if there is one."""
         if self._closed:
             return
         if seconds <= 0:
@@ -104,45 +84,45 @@ class DelayingQueue:
         self._timers[key] = _Timer(deadline, loop.call_at(deadline, self._due, key))
 
     def call_off(self, key: Key) -> None:
-        """Drop the key's timer; a turn that it has already stays."""
+        """Drops the timer of the key. A key that is queued already stays queued."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.handle.cancel()
 
     async def filled(self) -> None:
-        """Wait until somebody has a turn. Raises ShutDown at the end."""
+        """Waits until a key is queued. Raises ShutDown once the queue is closed and empty."""
         while not len(self):
             if self._closed:
                 raise ShutDown
             await self._wait()
 
     async def get(self) -> Key:
-        """Wait for a turn and take it; every key taken must be given back to `done`. Raises ShutDown at the end."""
+        """Waits for the next key and takes it; the caller must pass it to `done`. Raises ShutDown as `filled` does."""
         await self.filled()
         now = self._clock.monotonic()
-        key = self._next(now).popleft()
+        key = self._turns.popleft()
         self._series.waited(now - self._dirty.pop(key))
         self._series.depth(len(self))
         self._processing[key] = now
         return key
 
     def done(self, key: Key) -> None:
-        """Give the key back; if it became dirty meanwhile it is queued again. Raises KeyError if nobody holds it."""
+        """Gives the key back and queues it again if it became dirty. Raises KeyError if no worker holds it."""
         self._series.worked(self._clock.monotonic() - self._processing.pop(key))
         if key in self._dirty:
             self._enqueue(key)
         self._note_if_drained()
 
     def forget(self, key: Key) -> None:
-        """Drop whatever is planned for the key; a worker that holds it finishes undisturbed."""
+        """Drops the timer and the queue entry of the key. A worker that holds it is not interrupted."""
         self.call_off(key)
         if self._dirty.pop(key, None) is not None and key not in self._processing:
-            (self._hurried if key in self._hurried else self._turns).remove(key)
+            self._turns.remove(key)
             self._series.depth(len(self))
         self._note_if_drained()
 
     def shutdown(self) -> None:
-        """Accept nothing more; what is queued is still handed out, what is only timed is dropped."""
+        """Closes the queue: queued keys are still handed out, timers are dropped."""
         self._closed = True
         for timer in self._timers.values():
             timer.handle.cancel()
@@ -153,40 +133,30 @@ class DelayingQueue:
         self._note_if_drained()
 
     async def drained(self) -> None:
-        """Wait until, after `shutdown`, nothing is queued and no worker holds a key."""
+        """Waits until the queue is closed, nothing is queued and no worker holds a key."""
         await self._drained.wait()
 
     def unfinished_seconds(self) -> float:
-        """The time spent so far on the keys being worked on, summed."""
+        """The time spent so far on all keys that workers hold."""
         now = self._clock.monotonic()
         return sum(now - since for since in self._processing.values())
 
     def longest_running_seconds(self) -> float:
-        """The time spent so far on the key that has been worked on for longest; 0 if there is none."""
+        """The time spent so far on the key that a worker has held for longest; 0 if there is none."""
         now = self._clock.monotonic()
         return max((now - since for since in self._processing.values()), default=0.0)
 
     def check(self) -> None:
-        """Assert the invariants of the module; for tests."""
-        queued = [*self._turns, *self._hurried]
-        assert len(queued) == len(set(queued)), "a key is queued twice"
-        assert set(queued) == set(self._dirty) - set(self._processing), "queued is not dirty without processing"
+        """Asserts the invariants of the module; for tests."""
+        queued = set(self._turns)
+        assert len(self._turns) == len(queued), "a key is queued twice"
+        assert queued == set(self._dirty) - set(self._processing), "queued is not dirty without processing"
         assert not any(timer.handle.cancelled() for timer in self._timers.values()), "a cancelled timer was kept"
 
     def _enqueue(self, key: Key) -> None:
-        (self._hurried if self._is_hurried(key) else self._turns).append(key)
+        self._turns.append(key)
         self._series.depth(len(self))
         self._wake_one()
-
-    def _next(self, now: float) -> deque[Key]:
-        """Where the next key is to be taken from; at least one of the two is not empty."""
-        if not self._hurried or not self._turns:
-            return self._hurried or self._turns
-        plain, hurried = self._dirty[self._turns[0]], self._dirty[self._hurried[0]]
-        if now - min(plain, hurried) <= self.patience:
-            return self._turns if plain <= hurried else self._hurried
-        self._jumps = (self._jumps + 1) % _SHARE
-        return self._hurried if self._jumps else self._turns
 
     def _due(self, key: Key) -> None:
         del self._timers[key]

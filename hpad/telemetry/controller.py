@@ -88,7 +88,6 @@ class ControllerSeries:
         self._make_kubernetes_series(make)
         text = "Delay of a periodic reconcile after its planned time"
         self._lateness = make.histogram("hpad_reconcile_lateness_seconds", text, buckets=_LATENESS_BUCKETS)
-        self._skipped = make.counter("hpad_reconciles_put_off", "Periods that HPAs skipped to shed load")
         labels = ["code", "host", "method"]
         self._rest_requests = make.counter("rest_client_requests", "Requests to the API server", labels)
         text = "Duration of requests to the API server"
@@ -125,10 +124,6 @@ class ControllerSeries:
     def late(self, seconds: float) -> None:
         """Records how long after its planned time a reconcile began."""
         self._lateness.observe(seconds)
-
-    def skipped(self, periods: int) -> None:
-        """Counts periods that an HPA skips to shed load."""
-        self._skipped.inc(periods)
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request to the API server; `code` is the HTTP status, or "<error>" without a response."""

@@ -327,7 +327,7 @@ class Life:
     async def crash(self) -> None:
         """kill -9: nothing more is written, by any of its tasks."""
         controller = self.bench.controller
-        tasks = [self._running, *controller._turns.values(), *self.bench.handoff._beginning]
+        tasks = [self._running, *controller.running(), *self.bench.handoff._beginning]
         if controller._dispatcher is not None:
             tasks.append(controller._dispatcher)
         controller._queue.shutdown()

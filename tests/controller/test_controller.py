@@ -14,8 +14,7 @@ from support.controller import Bench, hpa
 from hpad.api.metadata import Key
 from hpad.api.sample import Asker
 from hpad.telemetry import Telemetry
-from hpad.telemetry.controller import ControllerSeries, QueueSeries
-from hpad.telemetry.series import SeriesFactory
+from hpad.telemetry.controller import QueueSeries
 
 
 def run(main: Any) -> Any:
@@ -287,15 +286,13 @@ def test_a_bug_is_said_once_for_an_hpa_and_a_cause_and_so_is_its_end() -> None:
 def test_a_bug_in_planning_costs_an_hpa_no_turn() -> None:
     """The next one comes a period later."""
 
-    class Failing(ControllerSeries):
-        def skipped(self, periods: int) -> None:
+    async def main() -> Bench:
+        bench = Bench(hpa("web"))
+
+        def plan(key: Key, *, scaled: bool) -> None:
             raise ZeroDivisionError
 
-    async def main() -> Bench:
-        telemetry = Telemetry()
-        telemetry.controller = Failing(SeriesFactory(CollectorRegistry()))
-        bench = Bench(hpa("web"), telemetry=telemetry)
-        bench.controller.shed(True)
+        bench.controller._schedule.plan = plan  # type: ignore[method-assign,assignment]
         await bench.advance(149)
         return bench
 

@@ -6,10 +6,8 @@ from datetime import UTC, datetime, timedelta
 from support import virtual_time
 from support.controller import Bench, hpa
 
-from hpad.api.metadata import Key
-from hpad.controller.schedule import Rhythm
+from hpad.controller.schedule import planned_moment
 
-KEY = Key("shop", "web")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BIT = timedelta(microseconds=1)
 
@@ -31,29 +29,24 @@ class Late:
 
 
 def test_planned_moments_are_periods_apart_and_a_bit() -> None:
-    clock = Late()
-    rhythm = Rhythm(clock)
+    clock, last = Late(), None
     for turn, late in enumerate((0.4, 0.0, 0.25, 0.1)):
         clock.wall = clock.ticks = 15 * turn + late
-        at, ticks = rhythm.moment(KEY, 100 + 15 * turn)
-        assert (at, ticks) == (NOON + timedelta(seconds=15 * turn) + turn * BIT, 100 + 15 * turn)
+        last = planned_moment(clock, 100 + 15 * turn, last)
+        assert last == (NOON + timedelta(seconds=15 * turn) + turn * BIT, 100 + 15 * turn)
 
 
 def test_a_wall_clock_that_was_set_is_followed() -> None:
     clock = Late()
-    rhythm = Rhythm(clock)
-    rhythm.moment(KEY, 100)
+    last = planned_moment(clock, 100, None)
     clock.wall, clock.ticks = 3615.5, 15.5
-    assert rhythm.moment(KEY, 115).wall == NOON + timedelta(seconds=3615)
+    assert planned_moment(clock, 115, last).wall == NOON + timedelta(seconds=3615)
 
 
-def test_an_hpa_that_is_gone_leaves_no_rhythm() -> None:
+def test_without_a_last_moment_the_wall_clock_decides() -> None:
     clock = Late()
-    rhythm = Rhythm(clock)
-    rhythm.moment(KEY, 100)
-    rhythm.forget(KEY)
     clock.wall, clock.ticks = 15.3, 15.0
-    assert rhythm.moment(KEY, 115).wall == NOON + timedelta(seconds=15.3)
+    assert planned_moment(clock, 115, None).wall == NOON + timedelta(seconds=15.3)
 
 
 def test_growth_takes_a_step_a_turn_however_late_turns_are() -> None:
