@@ -42,7 +42,8 @@ class EventRecorder(Protocol):
 class Cluster(Protocol):
     """The cluster: its reads and writes raise kube.errors.ApiError and nothing else.
 
-    What was written is seen by the next read, whatever a watch has brought by then.
+    The next read sees what was written, whatever the watch has brought by then. Writes call `allowed` right before the
+    first byte is sent, and raise what it raises.
     """
 
     @property
@@ -54,9 +55,11 @@ class Cluster(Protocol):
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None: ...
     async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale: ...
     async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale: ...
-    async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale: ...
+    async def write_scale(
+        self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Callable[[], None]
+    ) -> Scale: ...
     async def write_status(
-        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Callable[[], None]
     ) -> HorizontalPodAutoscaler: ...
 
 

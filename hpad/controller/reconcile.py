@@ -431,8 +431,7 @@ class Reconciler:
         of this one, if there was any."""
         hpa = turn.view.hpa
         try:
-            with turn.permit.writing():
-                await self._cluster.write_status(hpa, status)
+            await self._cluster.write_status(hpa, status, turn.permit.require)
         except ownership.Edited:
             return False
         except errors.ApiError as error:

@@ -27,9 +27,8 @@ async def scale_target(
     try:
         while True:
             try:
-                with permit.writing():
-                    attempts.append(replicas)
-                    await cluster.write_scale(namespace, target, scale.with_replicas(replicas))
+                attempts.append(replicas)
+                await cluster.write_scale(namespace, target, scale.with_replicas(replicas), permit.require)
                 return settle.Outcome(attempts=tuple(attempts), error=None)
             except errors.ApiError as error:
                 if not error.conflict or len(attempts) == ATTEMPTS:

@@ -1,8 +1,7 @@
 """Which HPAs belong to this process: the right to write, and the election that grants it."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -67,13 +66,6 @@ class Permit(NamedTuple):
         """Whether the HPA still exists under its uid, edited or not."""
         found = self.hpa if self.current is None else self.current()
         return found is not None and found.metadata.uid == self.hpa.metadata.uid
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Sends each request inside only if `require` raises nothing right before it is sent."""
-        self.require()
-        with client.only_if(self.require):
-            yield
 
 
 def decides_alike(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler | None) -> bool:

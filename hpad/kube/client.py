@@ -4,11 +4,10 @@ import asyncio
 import socket
 import weakref
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
@@ -70,20 +69,11 @@ _ONE: Final = 1.0 - 1e-9
 """A token, less the rounding error of adding fractions."""
 
 
-_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+Allowed = Callable[[], None]
+"""Called right before the first byte of a write is sent; what it raises prevents the write and is raised.
 
-
-@contextmanager
-def only_if(check: Callable[[], None]) -> Iterator[None]:
-    """Requests made inside call `check` right before their first byte is sent, and raise what it raises.
-
-    By then a request may have waited for the limiter, for a connection, or for a stopped process to continue.
-    """
-    token = _check.set(check)
-    try:
-        yield
-    finally:
-        _check.reset(token)
+By then a request may have waited for the limiter, for a connection, or for a stopped process to continue.
+"""
 
 
 class Limiter:
@@ -136,13 +126,23 @@ class Limiter:
             )
 
 
+class _Body(NamedTuple):
+    """The body of a write and its check, in aiohttp's `data`: aiohttp passes that to the request as it is."""
+
+    content: bytes
+    allowed: Allowed | None
+
+
 class _Request(aiohttp.ClientRequest):
-    """Calls the check of `only_if` once there is a connection."""
+    """Calls the check of a write once there is a connection."""
+
+    def __init__(self, *args: Any, data: _Body | None = None, **options: Any) -> None:
+        self._allowed = None if data is None else data.allowed
+        super().__init__(*args, data=None if data is None else data.content, **options)
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        check = _check.get()
-        if check is not None:
-            check()
+        if self._allowed is not None:
+            self._allowed()
         return await super().send(conn)
 
 
@@ -206,15 +206,20 @@ class Client:
         content_type: str = "application/json",
         accept: str = "application/json",
         timeout: float | None = None,
+        allowed: Allowed | None = None,
     ) -> bytes:
-        """The body of a 2xx answer. Raises ApiError for any other answer, and with status 0 for none."""
+        """The body of a 2xx answer. Raises ApiError for any other answer, and with status 0 for none.
+
+        Raises what `allowed` raises; it checks requests with a body alone.
+        """
         limits = aiohttp.ClientTimeout(total=timeout or self._timeout, sock_connect=_CONNECT_S)
         headers = {"Accept": accept, **({"Content-Type": content_type} if body is not None else {})}
+        data = None if body is None else _Body(body, allowed)
         waits, refused = 0, False
         while True:
             who = await self.config.identity.headers(self.clock)
             try:
-                async with self._answer(method, path, params, {**headers, **who}, body, limits) as answer:
+                async with self._answer(method, path, params, {**headers, **who}, data, limits) as answer:
                     return await self._body(answer, method, path)
             except errors.ApiError as error:
                 if error.unauthenticated and not refused and self.config.identity.refuse(who, self.clock):
@@ -257,7 +262,7 @@ class Client:
         path: str,
         params: Mapping[str, str] | None,
         headers: Mapping[str, str],
-        body: bytes | None,
+        body: _Body | None,
         limits: aiohttp.ClientTimeout,
         connections: int = _CONNECTIONS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -1,7 +1,6 @@
 """The cluster as the controller sees it: caches of what decisions read, and the writes of scales, statuses, events."""
 
 import asyncio
-import contextvars
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -16,7 +15,7 @@ from hpad.engine.view import Competitor
 from hpad.kube import errors, events, managed_fields, paths, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, HpaCache, Kind, PodCache
-from hpad.kube.client import Client
+from hpad.kube.client import Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
 from hpad.kube.watch import ReflectorOptions
 
@@ -130,10 +129,8 @@ class Cluster:
             cache = self.targets.get(scale.watched(ref))
             if cache is not None and cache not in self._running:
                 self._running.append(cache)
-                if (
-                    self._group is not None
-                ):  # not in the context of the reconcile that asks for it: see `client.only_if`
-                    self._group.create_task(cache.run(), context=contextvars.Context())
+                if self._group is not None:
+                    self._group.create_task(cache.run())
 
     async def ready(self) -> None:
         """Waits until every cache that the known HPAs need has synced; `troubles` says what is missing.
@@ -193,19 +190,21 @@ class Cluster:
         """The target's scale as the server has it now, for use after a conflict. Raises ApiError."""
         return await self._scales.fresh(namespace, ref)
 
-    async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
-        """Writes the scale in one attempt. Raises ApiError."""
+    async def write_scale(
+        self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Allowed | None = None
+    ) -> Scale:
+        """Writes the scale in one attempt. Raises ApiError, and what `allowed` raises before it is sent."""
         where = target_key(namespace, ref)
         self._competitors.writing(where)
-        written = await self._scales.write(namespace, ref, scale)
+        written = await self._scales.write(namespace, ref, scale, allowed)
         self._competitors.written(where, written)
         return written
 
     async def write_status(
-        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None
     ) -> HorizontalPodAutoscaler:
-        """Writes the HPA's status in one attempt. Raises ApiError."""
-        written = await hpa_status.write(self.client, self.hpas, hpa, status)
+        """Writes the HPA's status alone in one attempt. Raises ApiError, and what `allowed` raises."""
+        written = await hpa_status.write(self.client, self.hpas, hpa, status, allowed)
         if self.hpas.get(written.key) is not None:  # not deleted meanwhile
             self.hpas.offer(written)
         return written.value

@@ -10,7 +10,7 @@ from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleSta
 from hpad.api.metadata import Key
 from hpad.kube import codec, discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache, Kind
-from hpad.kube.client import Client
+from hpad.kube.client import Allowed, Client
 from hpad.kube.codec import DecodedObject, Target
 
 
@@ -76,13 +76,15 @@ class Scales:
             raise
         return self._offered(namespace, ref, decode(body))
 
-    async def write(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+    async def write(
+        self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Allowed | None = None
+    ) -> Scale:
         """Writes the scale in one attempt, with the resourceVersion in `scale.metadata`. Raises ApiError.
 
         A success updates the cached object at once, before the watch delivers the change.
         """
         path = await self._path(namespace, ref)
-        body = await self._client.request("PUT", path, body=msgspec.json.encode(scale))
+        body = await self._client.request("PUT", path, body=msgspec.json.encode(scale), allowed=allowed)
         return self._offered(namespace, ref, decode(body), written=True)
 
     def _trusted(self, cache: Cache[Target], namespace: str) -> bool:

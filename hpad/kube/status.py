@@ -16,7 +16,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, to_builtins
 from hpad.kube import codec, errors, managed_fields, paths
 from hpad.kube.cache import HpaCache
-from hpad.kube.client import Client
+from hpad.kube.client import Allowed, Client
 from hpad.kube.codec import DecodedObject
 
 _FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(HorizontalPodAutoscalerStatus))
@@ -54,19 +54,27 @@ def combined(body: bytes, status: HorizontalPodAutoscalerStatus) -> bytes:
 
 
 async def write(
-    client: Client, cache: HpaCache, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+    client: Client,
+    cache: HpaCache,
+    hpa: HorizontalPodAutoscaler,
+    status: HorizontalPodAutoscalerStatus,
+    allowed: Allowed | None = None,
 ) -> DecodedObject[HorizontalPodAutoscaler]:
     """Writes the status in one attempt; the object as written. Raises ApiError, also for a conflict.
 
-    No request is made if `cache` shows that `hpa` was deleted or changed: the server would refuse it.
+    No request is made if `cache` shows that `hpa` was deleted or changed: the server would refuse it. `allowed` is
+    called before that as well, because an edited HPA is no conflict to its caller.
     """
+    if allowed is not None:
+        allowed()
     key = hpa.metadata.key
     stored, kept = cache.get(key), cache.original(key)
     if stored is None or kept is None:
         raise errors.ApiError(404, "NotFound", f'{paths.HPAS} "{key.name}" not found')
     if stored.metadata.resource_version != hpa.metadata.resource_version:
         raise errors.ApiError(409, "Conflict", _MODIFIED.format(paths.HPAS, key.name))
-    answer = await client.request("PUT", paths.HPAS.object(key, "status"), body=combined(kept.body, status))
+    body = combined(kept.body, status)
+    answer = await client.request("PUT", paths.HPAS.object(key, "status"), body=body, allowed=allowed)
     try:
         return decode(answer)
     except codec.UndecodableError as error:

@@ -296,7 +296,10 @@ class Life:
             _decided_on.set(decided_on)
             return found
 
-        async def write_scale(namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+        async def write_scale(
+            namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Callable[[], None]
+        ) -> Scale:
+            allowed()
             refused = bool(api.refusals) or ref.name not in self.environment.scales
             if not refused and scale.metadata["resourceVersion"] != str(self.environment.version):
                 raise errors.ApiError(409, "Conflict", "the object has been modified")
@@ -306,15 +309,16 @@ class Life:
                     raise errors.ApiError(404, "NotFound", "the target is not there")
             else:
                 self.environment.wrote(ref.name, scale.spec.replicas)
-            answer: Scale = await write(namespace, ref, scale)
+            answer: Scale = await write(namespace, ref, scale, allowed)
             return answer
 
         write_status = api.write_status
 
         async def renew_status(
-            found: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+            found: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Callable[[], None]
         ) -> HorizontalPodAutoscaler:
-            renewed: HorizontalPodAutoscaler = await write_status(self.environment.renewed(found), status)
+            allowed()
+            renewed: HorizontalPodAutoscaler = await write_status(self.environment.renewed(found), status, allowed)
             return renewed
 
         api.write_scale, api._scale, api.fresh_scale = write_scale, versioned, fresh_scale

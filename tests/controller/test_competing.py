@@ -63,10 +63,11 @@ def test_statuses_count_as_written_again_only_once_that_of_each_hpa_is() -> None
         bench = Bench(hpa("web"), hpa("other"))
         write, refused = bench.cluster.write_status, {"web"}
 
-        async def picky(found: Any, status: Any) -> Any:
+        async def picky(found: Any, status: Any, allowed: Any) -> Any:
+            allowed()
             if found.metadata.name in refused:
                 raise errors.ApiError(403, "Forbidden", "no")
-            return await write(found, status)
+            return await write(found, status, allowed)
 
         bench.cluster.write_status = picky  # type: ignore[method-assign]
         with structlog.testing.capture_logs() as lines:

@@ -55,18 +55,20 @@ class Life:
         await asyncio.sleep(ASKING)
         return wanted * 10
 
-    async def _scale(self, namespace: str, ref: Any, scale: Scale) -> Scale:
+    async def _scale(self, namespace: str, ref: Any, scale: Scale, allowed: Any) -> Scale:
+        allowed()
         self.writes.append((virtual_time.now(), ref.name, scale.spec.replicas))
-        return await self._write_scale(namespace, ref, scale)
+        return await self._write_scale(namespace, ref, scale, allowed)
 
     async def _status(
-        self, told: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+        self, told: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Any
     ) -> HorizontalPodAutoscaler:
+        allowed()
         current = self.bench.source.get(WEB)
         assert current is not None
         assert told.spec == current.spec, "an API server would refuse it: the object has changed"
         self.statuses.append((current, status))
-        return await self._write_status(told, status)
+        return await self._write_status(told, status, allowed)
 
     async def live(self, seconds: float, edit: Edit | None = None, after: float = 1.0) -> "Life":
         """From a start at 0, edited in the middle of the first turn."""
@@ -161,7 +163,8 @@ def test_an_edit_between_two_attempts_stops_the_second() -> None:
         life = Life()
         write = life.bench.cluster.write_scale
 
-        async def refused(namespace: str, ref: Any, scale: Scale) -> Scale:
+        async def refused(namespace: str, ref: Any, scale: Scale, allowed: Any) -> Scale:
+            allowed()
             life.bench.cluster.write_scale = write  # type: ignore[method-assign]  # from now on
             life.bench.source.put(hpa("web", maxReplicas=3))
             life.writes.append((virtual_time.now(), ref.name, scale.spec.replicas))

@@ -42,9 +42,10 @@ class Life:
         self.arrivals.append((virtual_time.now(), wanted))
         return wanted * 10
 
-    async def _noted(self, namespace: str, ref: Any, scale: Any) -> Any:
+    async def _noted(self, namespace: str, ref: Any, scale: Any, allowed: Any) -> Any:
+        allowed()
         self.writes.append((virtual_time.now(), scale.spec.replicas))
-        return await self._write(namespace, ref, scale)
+        return await self._write(namespace, ref, scale, allowed)
 
 
 @pytest.mark.parametrize("slow", [3.5, 6.0, 8.9])

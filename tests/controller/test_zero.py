@@ -155,10 +155,11 @@ def test_a_write_of_zero_without_an_answer_is_known_for_hpads_own(applied: bool)
         bench = born()
         write = bench.cluster.write_scale
 
-        async def silent(namespace: str, ref: Any, scale: Any) -> Any:
+        async def silent(namespace: str, ref: Any, scale: Any, allowed: Any) -> Any:
+            allowed()
             bench.cluster.write_scale = write  # type: ignore[method-assign]  # from now on
             if applied:
-                await write(namespace, ref, scale)
+                await write(namespace, ref, scale, allowed)
             raise errors.ApiError(0, "Timeout", "did not answer in time")
 
         bench.cluster.write_scale = silent  # type: ignore[method-assign]  # once

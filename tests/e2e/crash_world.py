@@ -110,7 +110,8 @@ class World:
 
     fresh_scale = read_scale
 
-    async def write_scale(self, namespace: str, ref: Any, scale: Any) -> Any:
+    async def write_scale(self, namespace: str, ref: Any, scale: Any, allowed: Any) -> Any:
+        allowed()
         self._pulse.moment()
         if self.refusals:
             refusal = self.refusals.pop(0)
@@ -121,7 +122,7 @@ class World:
         self._pulse.moment()
         return scale
 
-    async def write_status(self, hpa: Any, status: Any) -> Any:
+    async def write_status(self, hpa: Any, status: Any, allowed: Any) -> Any:
         raise AssertionError("statuses are kept in the store here")
 
     async def gather(self, hpa: Any, queries: Sequence[Any], **how: Any) -> list[Sample | Any]:

@@ -51,8 +51,8 @@ async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_to
         await until(lambda: slow.hits == CONNECTIONS)
 
         async def write() -> None:
-            with ownership.Permit(owner, web, lambda: current[0]).writing():
-                await client.request("POST", PATH, body=MAP)
+            permit = ownership.Permit(owner, web, lambda: current[0])
+            await client.request("POST", PATH, body=MAP, allowed=permit.require)
 
         writing = asyncio.create_task(write())
         await asyncio.sleep(0.1)

@@ -95,6 +95,22 @@ async def test_a_written_scale_is_what_is_read_next(script, cluster, running, re
     assert (sent["kind"], sent["apiVersion"]) == (real["kind"], real["apiVersion"])
 
 
+async def test_a_write_that_is_not_allowed_any_more_is_not_sent(script, cluster, running):
+    class NotAllowedError(Exception):
+        pass
+
+    def allowed():
+        raise NotAllowedError
+
+    script.on("GET", DEPLOYMENTS + "?watch", hangs)
+    await begin(cluster, running)
+    held = await cluster.read_scale("fix", ref("Deployment"))
+    with pytest.raises(NotAllowedError):
+        await cluster.write_scale("fix", ref("Deployment"), held.with_replicas(3), allowed)
+    assert script.count(SCALE) == 0
+    assert (await cluster.read_scale("fix", ref("Deployment"))).spec.replicas == held.spec.replicas
+
+
 async def test_a_conflict_is_one_attempt_and_a_fresh_read_heals_it(script, cluster, running, recorded):
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     await begin(cluster, running)

@@ -147,7 +147,10 @@ class FakeCluster:
             raise self.read_error
         return await self.read_scale(namespace, ref)
 
-    async def write_scale(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale) -> Scale:
+    async def write_scale(
+        self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Callable[[], None]
+    ) -> Scale:
+        allowed()
         await asyncio.sleep(self.write_seconds)
         self.writes.append(scale.spec.replicas)
         if self.refusals:
@@ -156,8 +159,9 @@ class FakeCluster:
         return scale
 
     async def write_status(
-        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus
+        self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Callable[[], None]
     ) -> HorizontalPodAutoscaler:
+        allowed()
         if self.status_refusals:
             raise self.status_refusals.pop(0)
         self.statuses.append(status)
