@@ -1,7 +1,4 @@
-"""What the heartbeat needs of the world outside; `kube.cluster.Cluster` and `gather.fanout.Gatherer` have it.
-
-Writing the target's replica count, through its scale subresource.
-"""
+"""The protocols of what a reconcile needs: HPAs, pods, events, reads and writes of the cluster, and metrics."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -19,9 +16,9 @@ Change = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler 
 
 
 class HpaSource(Protocol):
-    """Where HPAs come from: the API server's cache or a folder of manifests.
+    """Where HPAs come from: the cache of the API server's HPAs, or a folder of manifests.
 
-    `subscribe` calls back with (key, old, new); old None: it is new, new None: it is gone.
+    `subscribe` calls back with (key, old, new). `old` is None for a new HPA, `new` is None for a deleted one.
     """
 
     @property

@@ -1,7 +1,4 @@
-"""The heartbeat: takes keys from the queue, has them reconciled, and plans each one's next turn.
-
-Reconciles that took too long, told together: under overload there may be thousands of them in a period.
-"""
+"""Runs the reconciles: takes keys from the queue, reconciles their HPAs, and plans the next turn of each."""
 
 import asyncio
 import contextlib
@@ -30,7 +27,7 @@ NAMED: Final = 5
 
 
 class TimeoutLog:
-    """One line of the log for all that are noted within a period of the first; `log` is whose line it is."""
+    """Logs reconciles that timed out, in one line for all within a period: under overload they may be thousands."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
@@ -39,7 +36,7 @@ class TimeoutLog:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, key: Key, period: float) -> None:
-        """The HPA's reconcile was given up; said within `period` seconds."""
+        """Counts a reconcile that timed out; the line follows within `period` seconds."""
         self._count += 1
         if len(self._some) < NAMED:
             self._some.append(str(key))
@@ -47,7 +44,7 @@ class TimeoutLog:
             self._timer = asyncio.get_running_loop().call_later(period, self.tell)
 
     def tell(self) -> None:
-        """Say now what has been noted, if anything has."""
+        """Logs at once what has been counted, if anything."""
         if self._timer is None:
             return
         self._timer.cancel()
@@ -88,10 +85,10 @@ _CHANGES: Final = {
 
 
 class Controller:
-    """Reconciles every HPA of a source each `period` (seconds), `workers` of them at a time (see `pool`).
+    """Reconciles every HPA of a source each `period` (seconds) with `workers` workers (see `Workers`).
 
-    `start` once the source has synced; `stop` waits for the reconciles under way. HPAs that `owner` does not own keep
-    their turns, but nothing is decided in them.
+    Call `start` once the source has synced. `stop` waits for running turns. HPAs that `owner` does not own have
+    turns, but nothing is decided in them.
     """
 
     def __init__(
@@ -124,9 +121,9 @@ class Controller:
         telemetry.before_scrape(self._refresh_series)
 
     def start(self) -> None:
-        """Begin with all HPAs of the source.
+        """Starts with all HPAs of the source.
 
-        Those that share pods compete from the first turn on, as they did before a restart.
+        HPAs that share pods compete from the first turn on, as they did before a restart.
         """
         for hpa in self._source.values():
             self._reconciler.overlap.register(hpa)
@@ -135,9 +132,7 @@ class Controller:
         self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was made anew
 
     async def wait_stopped(self) -> None:
-        """Wait until it stops. Raises what a bug in the heartbeat itself raised: nothing would be reconciled any more,
-        in a daemon that looks alive.
-        """
+        """Waits until the controller stops. Raises what ended the dispatcher: without it nothing is reconciled."""
         dispatcher = self._dispatcher
         if dispatcher is not None:
             await asyncio.wait([dispatcher])
@@ -145,7 +140,7 @@ class Controller:
                 dispatcher.result()
 
     def retune(self, *, period: float, workers: int) -> None:
-        """Another period and another number of workers from now on; those at work finish as they began."""
+        """Changes the period (seconds) and the number of workers. Running turns finish with the previous ones."""
         if workers != self._workers:
             self._workers = workers
             self._pool = Workers(workers, self._clock, period * _DRAIN)
@@ -155,7 +150,7 @@ class Controller:
             self._schedule.retune(period)
 
     async def stop(self, seconds: float) -> None:
-        """Take nothing new on, and give what is under way that many seconds to end before it is cancelled."""
+        """Starts no more turns, and gives running ones that many seconds before it cancels them."""
         self._queue.shutdown()
         if self._dispatcher is None:
             return
@@ -181,7 +176,7 @@ class Controller:
 
     @property
     def ours(self) -> int:
-        """How many HPAs of the source the owner owns at this moment."""
+        """The number of HPAs of the source that this replica owns."""
         return sum(self._owner.owns(hpa.metadata.key) for hpa in self._source.values())
 
     def running(self) -> list[asyncio.Task[TurnResult]]:
@@ -189,8 +184,10 @@ class Controller:
         return [record.turn for record in self._records.values() if record.turn is not None]
 
     def reassign(self) -> tuple[set[Key], set[Key]]:
-        """What `owner` owns has changed: cut short what is not ours any more. The HPAs that have become ours, and those
-        that are not any more: the former have their next turns when they would have had them anyway (see `advance`)."""
+        """Applies a change of the owned HPAs: cancels the turns of lost ones. Returns the gained and the lost keys.
+
+        Gained HPAs keep their planned turns; see `advance`.
+        """
         if self._dispatcher is None:
             return set(), set()
         for key, record in self._records.items():
@@ -209,34 +206,34 @@ class Controller:
         return gained, lost
 
     def cool_down(self, waits: Mapping[Key, float]) -> None:
-        """Have no turns for so many seconds, whatever happens; one that comes up is made up for afterwards."""
+        """Suspends these HPAs for the given number of seconds. A turn that falls due meanwhile runs afterwards."""
         now = self._clock.monotonic()
         for key, seconds in waits.items():
             if key in self._records and self._records[key].owned:
                 self._records[key].cooldown_until = now + seconds
 
     def extend_cooldown(self, key: Key, seconds: float) -> None:
-        """Let one that rests do so for that many seconds from now on, if not for longer anyway."""
+        """Extends the cooldown of an HPA that has one to at least that many seconds from now."""
         record = self._records.get(key)
         if record is not None and record.cooldown_until is not None:
             record.cooldown_until = max(record.cooldown_until, self._clock.monotonic() + seconds)
 
     def advance(self, waits: Mapping[Key, float]) -> None:
-        """Have turns after so many seconds, where they would not come earlier anyway."""
+        """Plans turns after the given number of seconds, unless earlier ones are planned."""
         for key, seconds in waits.items():
             if self._source.get(key) is not None:
                 self._queue.add_after(key, seconds)
 
     async def ended(self, keys: Collection[Key], seconds: float) -> None:
-        """Wait until no turn of these HPAs is under way, for that many seconds at most."""
+        """Waits until no turn of these HPAs is running, for that many seconds at most."""
         turns = [turn for key in keys if key in self._records and (turn := self._records[key].turn) is not None]
         if turns:
             await asyncio.wait(turns, timeout=seconds)
 
     async def _dispatch(self) -> None:
-        """Hand each key, when its turn comes and a slot is free, to a task of its own.
+        """Starts a task for each key whose turn has come, once a worker is free.
 
-        No slot is held while there is nothing to do: those who come back from waiting for metrics need it.
+        No worker is held while the queue is empty: reconciles that return from waiting for metrics need it.
         """
         while True:
             worker = Worker(self._pool)
@@ -267,7 +264,7 @@ class Controller:
             return TurnResult.BUG
 
     def _over(self, key: Key, worker: Worker, turn: asyncio.Task[TurnResult]) -> None:
-        """After every turn, even one that was cancelled before it began."""
+        """Runs after every turn, also after one that was cancelled before it started."""
         worker.give()
         result = TurnResult.CANCELLED if turn.cancelled() else turn.result()
         try:
@@ -280,7 +277,7 @@ class Controller:
         self._queue.done(key)
 
     async def _turn(self, key: Key, worker: Worker) -> TurnResult:
-        """Reconcile the key's HPA, within the deadline."""
+        """Reconciles the HPA of the key, within the deadline."""
         hpa = self._source.get(key)
         if hpa is None:
             return TurnResult.GONE
@@ -315,7 +312,7 @@ class Controller:
         return TurnResult.SCALED if settlement.rescaled else TurnResult.DONE
 
     def _report_bug(self, key: Key, error: Exception) -> None:
-        """In an `except` block: a bug with another place or kind of exception is another cause."""
+        """Call in an `except` block. A bug of another kind or at another line counts as another cause."""
         self._telemetry.process.bug()
         self._telemetry.controller.reconciled("none", "internal", 0.0)
         with contextlib.suppress(Exception):  # standard error may be the thing that fails
@@ -352,9 +349,9 @@ class Controller:
             self._reconciler.overlap.register(hpa)
 
     def _forget(self, key: Key) -> None:
-        """Leave nothing of an HPA that is gone; called again after a reconcile that was under way at that moment.
+        """Drops everything about a deleted HPA; called again after a turn that was running at that time.
 
-        That one is cut short: whoever deletes an HPA may scale by hand next, and must not be overruled.
+        The running turn is cancelled: a user who deletes an HPA may scale by hand next, and must not be overruled.
         """
         record = self._records.get(key)
         if record is not None and record.turn is not None:

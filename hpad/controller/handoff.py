@@ -1,11 +1,10 @@
-"""What happens when HPAs change hands: turns are cut, histories saved and read, and those that waited go first.
+"""Reassigns HPAs between replicas: cancels turns, saves and reads state, and plans the first turns of gained HPAs.
 
-Between two hpads' turns for one HPA there is a rest, by whatever its first turn here may be called for: a request that
-the one sent may be on its way still when the other begins. It counts from the last turn, which the history tells, so
-that much of it has often passed already. An HPA that nothing is known of is new, and has none.
+A gained HPA has a cooldown after its last turn on the other replica, because a request of that replica may still be
+under way. The stored history tells when that turn was. An HPA without stored state is new and has no cooldown.
 
-And no first turn begins within a lease duration after a status that was seen to change, which is the end of what a
-turn writes: that holds even where the other one was slow, or what it remembered could not be saved.
+No first turn begins within a lease duration after a change of the HPA's status, which is the last write of a turn. This
+holds even if the other replica was slow or could not save its state.
 """
 
 import asyncio
@@ -63,11 +62,11 @@ class Handoff:
             source.subscribe(self._observe)
 
     def retune(self, cooldown: float) -> None:
-        """Another rest from now on; those that rest already do so as they began."""
+        """Sets the cooldown, in seconds, of HPAs gained from now on."""
         self._cooldown = cooldown
 
     def changed(self) -> None:
-        """Cut short what is not ours any more. What is has its turn soon: when its history has been read anew."""
+        """Cancels the turns of lost HPAs, and plans the first turns of gained ones once their state has been read."""
         gained, lost = self._controller.reassign()
         self._lost = (self._lost | lost) - gained
         if not gained and not lost:
@@ -82,8 +81,7 @@ class Handoff:
             task.add_done_callback(self._beginning.discard)
 
     async def hand_off(self) -> None:
-        """Wait until nothing is under way for HPAs that are not ours any more, and what was remembered of them is saved
-        (or cannot be); seconds at most."""
+        """Waits until the turns of lost HPAs have ended and their state has been saved, for some seconds at most."""
         lost, self._lost = self._lost, set()
         await self._controller.ended(lost, _PATIENCE)
         self._store.mark_closed(lost)

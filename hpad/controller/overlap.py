@@ -1,19 +1,16 @@
-"""Competing HPAs: those that scale the same target, or targets that select common pods.
+"""Finds competing HPAs: HPAs that scale the same target, and HPAs whose targets select common pods.
 
-None of them may scale by metrics (condition AmbiguousSelector). Kubernetes registers the selector of an HPA when it
-computes its metrics (horizontal.go: validateAndParseSelector), so that after each start of the controller the first of
-two competing HPAs takes a step before the second is known. Here all of a namespace are known before any of them acts:
+Competing HPAs may not scale by metrics (condition AmbiguousSelector). Kubernetes registers the selector of an HPA when
+it computes its metrics (horizontal.go: validateAndParseSelector), so that after each start of the controller the first
+of two competing HPAs takes a step before the second is known. Here all HPAs of a namespace are known before any acts:
 
-- HPAs that name the same group, kind and name compete by that alone, without any request.
-- Of a target that is watched, the selector is at hand.
-- Of any other target, the first turn in the namespace reads the scale; so does the first one after HPAs were taken over
-  from another replica, or have another target.
+- HPAs that name the same group, kind and name compete without any request.
+- The selector of a watched target is known.
+- The scale of any other target is read by the first turn in the namespace, also after HPAs were gained from another
+  replica or refer to another target.
 
-Which HPAs lay claim to which pods.
-
-Two HPAs whose targets' selectors pick a common pod would fight over it, so neither may scale by metrics (condition
-AmbiguousSelector). As in the original, a claim is the selector an HPA's target had when the HPA last computed metrics;
-an HPA that never did claims nothing.
+As in Kubernetes, the registered selector is the one of the last turn that computed metrics; an HPA that never did has
+none.
 """
 
 import asyncio
@@ -35,10 +32,10 @@ _Handle = tuple[str, str, str]
 
 
 class SelectorIndex:
-    """Selectors by HPA, found by one `label=value` each requires, so that no question looks at all HPAs.
+    """The selectors of HPAs, indexed by one `label=value` that each requires, so that no lookup visits all HPAs.
 
-    That is the one that the fewest others are found by: in many a namespace all have some label in common. A selector
-    without such a requirement is found through its namespace.
+    The index uses the requirement that the fewest other selectors use, because labels may be common to a whole
+    namespace. A selector without such a requirement is indexed by namespace.
     """
 
     def __init__(self) -> None:
@@ -47,7 +44,7 @@ class SelectorIndex:
         self._by_handle: dict[_Handle, set[Key]] = defaultdict(set)
 
     def claim(self, key: Key, selector: Selector) -> None:
-        """The HPA's target selects these pods from now on."""
+        """Registers the selector of the HPA's target."""
         held = self._selectors.get(key)
         if held == selector:
             return
@@ -57,7 +54,7 @@ class SelectorIndex:
         self._by_handle[handle].add(key)
 
     def release(self, key: Key) -> None:
-        """The HPA is gone; fine if it never claimed anything."""
+        """Removes the HPA; unknown HPAs are ignored."""
         if self._selectors.pop(key, None) is None:
             return
         handle = self._handles.pop(key)
@@ -66,7 +63,7 @@ class SelectorIndex:
             del self._by_handle[handle]
 
     def rivals(self, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
-        """The names, sorted, of the other HPAs of the namespace that claim any of these pods."""
+        """The sorted names of the other HPAs of the namespace whose selectors match any of these pods."""
         found: set[Key] = set()
         for labels in {id(pod.labels): pod.labels for pod in pods}.values():  # replicas share theirs
             for other in self._candidates(key.namespace, labels):
@@ -75,7 +72,7 @@ class SelectorIndex:
         return tuple(sorted(other.name for other in found))
 
     def _rarest(self, namespace: str, selector: Selector) -> _Handle:
-        """Of the exact requirements, each of which any pod the selector picks must carry."""
+        """The exact requirement of the selector that the fewest others are indexed by."""
         handles = [
             (namespace, term.key, term.values[0])
             for term in selector.requirements
@@ -92,8 +89,8 @@ class SelectorIndex:
 class Targets:
     """Which HPAs of a namespace scale the object of one group, kind and name.
 
-    The version of its API says nothing: Kubernetes resolves a target by group and kind (horizontal.go:
-    scaleForResourceMappings). A kind may be written in lower case, too.
+    Kubernetes resolves a target by group and kind, in any version (horizontal.go: scaleForResourceMappings). The kind
+    may be written in lower case.
     """
 
     def __init__(self) -> None:
@@ -101,14 +98,14 @@ class Targets:
         self._by_target: dict[tuple[str, str, str, str], set[Key]] = defaultdict(set)
 
     def refer(self, key: Key, ref: CrossVersionObjectReference) -> None:
-        """The HPA scales this target from now on."""
+        """Registers the target of the HPA."""
         if self._references.get(key) != ref:
             self.release(key)
             self._references[key] = ref
             self._by_target[_place(key, ref)].add(key)
 
     def release(self, key: Key) -> None:
-        """The HPA is gone; fine if it never was there."""
+        """Removes the HPA; unknown HPAs are ignored."""
         ref = self._references.pop(key, None)
         if ref is not None:
             place = _place(key, ref)
@@ -139,7 +136,7 @@ _AT_ONCE: Final = 8
 
 
 class Overlap:
-    """Registers HPAs, and finds those that compete. `selectors` are the selectors of their targets."""
+    """Registers HPAs and their targets, and finds competing ones. `selectors` holds the selectors of the targets."""
 
     def __init__(self, cluster: Cluster, selectors: SelectorIndex) -> None:
         self._cluster = cluster
@@ -151,10 +148,9 @@ class Overlap:
         self._log = structlog.get_logger("hpad.overlap")
 
     def register(self, hpa: HorizontalPodAutoscaler) -> None:
-        """Take the HPA's target to be scaled by it, from now on or (where it may be another's turn) for all we know.
+        """Registers the HPA and its target, also if another replica reconciles the HPA. Costs no request.
 
-        Costs no request. What an HPA last computed metrics for is not known here; that it does so is taken for granted
-        while its target has replicas.
+        Whether such an HPA last computed metrics is not known here; it is assumed while its target has replicas.
         """
         key, ref = hpa.metadata.key, hpa.spec.scale_target_ref
         self._targets.refer(key, ref)
@@ -165,26 +161,27 @@ class Overlap:
             self._take(key, scale)
 
     def refresh(self, hpa: HorizontalPodAutoscaler) -> None:
-        """As `register`, but of a target that is not watched only what is known already: nothing is read for it."""
+        """Updates the selector of a watched target; nothing is read for other targets."""
         scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         if scale is not None:
             self._take(hpa.metadata.key, scale)
 
     def release(self, key: Key) -> None:
-        """The HPA is gone; fine if it never was registered."""
+        """Removes the HPA; unknown HPAs are ignored."""
         self._selectors.release(key)
         self._targets.release(key)
         self._read(key)
 
     def is_complete(self, hpa: Key) -> bool:
-        """Whether all other HPAs of the namespace are known: only then may this one act."""
+        """Whether all other HPAs of the namespace are known; this one may act only then."""
         return not self._unread.get(hpa.namespace, {}).keys() - {hpa}
 
     async def complete(self, hpa: Key) -> errors.ApiError | None:
-        """Make it so, or return why it cannot be: what is known of the cluster is too old.
+        """Reads the unknown targets of the namespace. Returns an error if the caches are too old to decide.
 
-        One turn reads for all that wait; what it has read stays, should it be cut short. A scale that cannot be read
-        holds nothing up: its HPA cannot act, either. Neither does a whole kind of targets whose API does not answer.
+        One turn reads for all that wait, and what it has read stays if it is cancelled. A scale that cannot be read
+        delays no other HPA, because its own HPA cannot act either. A kind of targets whose API does not answer is
+        skipped as a whole.
         """
         async with self._reading.setdefault(hpa.namespace, asyncio.Lock()):
             while chosen := [key for key in self._unread.get(hpa.namespace, ()) if key != hpa][:_AT_ONCE]:
@@ -194,22 +191,22 @@ class Overlap:
         return None
 
     def seen(self, hpa: HorizontalPodAutoscaler, scale: Scale | None) -> None:
-        """The HPA's own turn has read its target's scale (None: it could not)."""
+        """Takes the scale that the HPA's own turn has read; None if it could not be read."""
         key = hpa.metadata.key
         self._targets.refer(key, hpa.spec.scale_target_ref)
         if scale is not None and key in self._unread.get(key.namespace, ()):
             self._take(key, scale)
 
     def claim(self, key: Key, scale: Scale | None) -> None:
-        """The HPA has got as far as its metrics, for the pods of this scale."""
+        """Registers the selector of an HPA that has got as far as its metrics."""
         picked = None if scale is None else scale.pod_selector
         if picked is not None:
             self._selectors.claim(key, picked)
 
     def others(self, key: Key, scale: Scale | None, pods: Iterable[Pod]) -> tuple[str, ...]:
-        """The names, sorted, of the HPAs of the namespace that compete with this one, which has that target.
+        """The sorted names of the HPAs of the namespace that compete with this one.
 
-        While there are no replicas none of them competes by its target: in Kubernetes it takes a pod.
+        Without replicas no HPA competes by its target: in Kubernetes that takes a pod.
         """
         found = set(self._selectors.rivals(key, pods))
         if scale is not None and scale.spec.replicas:
@@ -217,7 +214,7 @@ class Overlap:
         return tuple(sorted(found))
 
     async def _ask(self, key: Key) -> errors.ApiError | None:
-        """Read one; the error where what is known of the cluster is too old to ask for it."""
+        """Reads one scale. Returns the error if the caches are too old to ask."""
         ref = self._unread.get(key.namespace, {}).get(key)
         if ref is None:
             return None
@@ -236,7 +233,7 @@ class Overlap:
         return None
 
     def _leave_out(self, namespace: str, ref: CrossVersionObjectReference, error: errors.ApiError) -> None:
-        """Wait for no target of a kind whose API does not answer: each might take as long as a request may."""
+        """Skips all targets of a kind whose API does not answer: each might take as long as a request may."""
         alike = [key for key, other in self._unread.get(namespace, {}).items() if _kind(other) == _kind(ref)]
         for key in alike:
             self._read(key)

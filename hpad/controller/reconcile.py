@@ -1,4 +1,4 @@
-"""One reconcile of one HPA: look, examine, gather, decide, act, settle, publish."""
+"""One reconcile of one HPA: read, examine, gather, decide, write, settle, publish."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -34,19 +34,19 @@ Answers = Sequence[Sample | AdapterError]
 
 
 class ReconcileRecorder(Protocol):
-    """Where reconciles are recorded; must not wait."""
+    """Records reconciles. Must not wait."""
 
     def note(self, done: reconciled.Reconciled) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How reconciles are done. `owned`: the HPAs are objects of the API server, so that their status goes there.
+    """How reconciles are done.
 
-    `patience` is how many seconds the metrics of one HPA may take; `dry_run`: decide, but write nothing anywhere.
-    `yields`: leave a target alone that an HPA of the API server scales which is not hpad's.
-    `gap`: after so long without a reconcile, what was remembered before a restart is not the whole story any more,
-    even where no turn is missing from it.
+    `owned`: the HPAs are objects of the API server, which keeps their status. `patience`: seconds that the metrics of
+    one HPA may take. `dry_run`: decide, but write nothing. `yields`: leave a target alone that an HPA of the API
+    server scales and hpad does not own. `gap`: after this time without a reconcile, state of an earlier process is
+    incomplete even if no turn is missing from it.
     """
 
     tunables: Tunables
@@ -58,7 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Turn(NamedTuple):
-    """What one reconcile goes by.
+    """The inputs of one reconcile.
 
     `unreported` is an earlier rescale that no status has reported yet; `view.hpa` has its status, to be written.
     `moment` is that of `view.now`.
@@ -83,7 +83,7 @@ class _Turn(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The verdict of the first stage, the queries it led to, and the answers after `seconds`."""
+    """What was asked of the metric sources, for which HPA, and the answers after that many seconds."""
 
     verdict: examine.Verdict
     asker: Asker
@@ -96,7 +96,7 @@ _Done = tuple[_Turn, _Asked, decide.Decision, settle.Outcome | None, settle.Sett
 
 
 class Reconciler:
-    """Holds what every reconcile needs. Remembers nothing itself: the store and the claims do."""
+    """Holds what all reconciles share. State per HPA is in the store and in the overlap index."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Reconciler:
         self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
 
     def retune(self, options: Options, fallbacks: fallback_policy.Fallbacks | None) -> None:
-        """Do it in other ways from the next reconcile on."""
+        """Changes the options from the next reconcile on."""
         self._options = options
         self._fallbacks = fallbacks
 
@@ -141,17 +141,15 @@ class Reconciler:
         current: ownership.Current | None = None,
         plan: schedule.Plan | None = None,
     ) -> settle.Settlement:
-        """Bring the HPA's target to where it should be, and say so in status, events, log and series.
+        """Scales the HPA's target as decided, and reports it in status, events, log and series.
 
-        The worker is released while metrics or the store are waited for.
-        `moment` is the planned one of the turn, None: it is out of the plan. `planned` says which moment it counts as.
-        `current` is asked before each write whether the HPA is still what was decided on, at first `listed`; None: it
-        is. If it was edited it is decided again, with the answers that are there as far as they fit.
-        Without a `plan` what is remembered is never taken as whole after a restart.
-        Returns what came out; what the cluster refuses is part of that. Raises planned.TooEarly before anything is
-        done. Raises, instead of writing, ownership.NotOwned for an HPA that is not the owner's (any more), and
-        ownership.Edited for one that has been deleted or made anew since, or edited so that its metrics are to be read
-        again: another turn decides. Anything else raised is a bug (or a cancellation).
+        The worker is released while metrics or the store are waited for. `moment` is the planned one of the turn, or
+        None for a turn before its planned time (see `schedule`). `current` returns the HPA as it is now and is asked
+        before each write; without it the HPA cannot change. An HPA that was edited is decided again, with the answers
+        that still fit. Without a `plan` the state is never complete after a restart.
+
+        Returns the settlement, which includes refusals of the API server. Raises schedule.TooEarly before anything is
+        done; NotOwned or Edited instead of a write, after which another turn decides. Any other exception is a bug.
         """
         began = self._clock.monotonic()
         timing = schedule.Timing.of(moment, plan, self._clock)
@@ -169,7 +167,7 @@ class Reconciler:
         return settlement
 
     def forget(self, key: Key) -> None:
-        """The HPA is gone: so are its history, its selector and its series."""
+        """Drops the history, the selector and the series of a deleted HPA."""
         self._store.forget(key)
         self.overlap.release(key)
         self._telemetry.controller.forget(key)
@@ -181,7 +179,7 @@ class Reconciler:
             self._recorder.forget(key)
 
     async def last(self, key: Key) -> Moment | None:
-        """The moment of the HPA's last turn; None where there was none in this boot of the machine."""
+        """The moment of the HPA's last turn; None if there was none in this boot of the machine."""
         return await schedule.last(self._store, key, self._clock)
 
     async def _look(
@@ -233,7 +231,7 @@ class Reconciler:
     async def _read_scale(
         self, hpa: HorizontalPodAutoscaler, worker: Worker
     ) -> tuple[Scale | None, errors.ApiError | None]:
-        """The target's scale, once the HPAs that it may compete with are known; or why it cannot be read."""
+        """The target's scale, once all possibly competing HPAs are known; or why it cannot be read."""
         key, scale, failure = hpa.metadata.key, None, None
         if not self.overlap.is_complete(key):
             async with worker.released():
@@ -271,7 +269,7 @@ class Reconciler:
         return _Asked(verdict, asker, queries, answers, self._clock.monotonic() - began)
 
     async def _decide(self, turn: _Turn, asked: _Asked, worker: Worker) -> _Done:
-        """Decide and write; again, by the spec as it is then, while an edit comes before the write.
+        """Decides and writes; decides again by the new spec if an edit comes before the write.
 
         Otherwise an HPA that is edited more often than a turn lasts would never be scaled. Raises as `reconcile` does.
         """
@@ -290,7 +288,7 @@ class Reconciler:
                 return turn, asked, decision, outcome, settlement
 
     async def _look_again(self, turn: _Turn, worker: Worker) -> _Turn:
-        """The turn on the HPA as it is now; raises Edited where that is gone, or another of its name."""
+        """The turn for the HPA as it is now. Raises Edited if it was deleted or replaced."""
         permit = turn.permit
         found = None if permit.current is None else permit.current()
         if found is None or not permit.is_same:
@@ -298,10 +296,10 @@ class Reconciler:
         return await self._look(found, worker, turn.timing, permit._replace(hpa=found), turn.moment)
 
     def _fitting(self, asked: _Asked, view: View) -> _Asked:
-        """The answers for the HPA as it is after an edit; raises Edited where other metrics are to be read.
+        """The answers that fit the HPA after an edit. Raises Edited if other metrics have to be read.
 
-        Some sources answer by the HPA's labels and target. After an edit of these they are asked again in another turn;
-        where that has happened `_OUTDATED` times in succession, what they answered before has to do.
+        Some sources answer by the HPA's labels and target. After an edit of these they are asked again in another
+        turn; after `_OUTDATED` such turns in succession the old answers are used.
         """
         key, verdict, asker = view.hpa.metadata.key, self._examine(view), Asker.of(view.hpa)
         queries = verdict.queries
@@ -335,14 +333,14 @@ class Reconciler:
         return report.yields_to(view.competitors) if self._options.yields else None
 
     async def _begin(self, turn: _Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
-        """Have the rescale remembered before it is written (`store.lasting` says why)."""
+        """Stores the pending rescale before it is written, so that a crash cannot lose it."""
         view = turn.view
         pending = PendingRescale(view.replicas, to, done.history.scale_ups, done.history.scale_downs, done.status)
         self._remember(turn, decision, pending)
         await self._store.flush_now(view.hpa.metadata.key)
 
     def _remember(self, turn: _Turn, decision: decide.Decision, pending: PendingRescale | None) -> None:
-        """Put the recommendation of this reconcile, from which nothing has been written yet."""
+        """Stores the recommendation of this reconcile before anything is written for it."""
         view = turn.view
         memory = msgspec.structs.replace(
             self._memory(view.hpa),
@@ -358,9 +356,9 @@ class Reconciler:
         self._store.put(view.hpa.metadata.key, memory)
 
     def _give_up(self, turn: _Turn, decision: decide.Decision) -> None:
-        """After an edit nothing is written, and the recommendation counts all the same.
+        """Keeps the recommendation of a decision that an edit has discarded.
 
-        So it does in Kubernetes, which remembers it before it writes (horizontal.go: stabilizeRecommendation).
+        Kubernetes also stores a recommendation before it writes (horizontal.go: stabilizeRecommendation).
         """
         if turn.view.scale is not None and turn.permit.is_same:
             self._remember(turn, decision, turn.unreported)
@@ -415,7 +413,7 @@ class Reconciler:
         return self._about(hpa, self._store.get(hpa.metadata.key))
 
     def _about(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
-        """What is remembered of another HPA, which had the name before, or of another target, says nothing of this."""
+        """The state, unless it belongs to an earlier HPA of this name or to another target."""
         if memory.uid != hpa.metadata.uid:
             return NOTHING
         if self._options.tunables.gates.HPATargetHistory and memory.target not in ("", _target(hpa)):
@@ -427,8 +425,7 @@ class Reconciler:
         return not self._options.owned or self._options.dry_run
 
     async def _write_status(self, turn: _Turn, status: HorizontalPodAutoscalerStatus) -> bool:
-        """Whether that is done with. After an edit it is not: the next turn, which comes at once, tells of the rescale
-        of this one, if there was any."""
+        """Whether the status needs no further attempt. After an edit the next turn reports the rescale of this one."""
         hpa = turn.view.hpa
         try:
             await self._cluster.write_status(hpa, status, turn.permit.require)
@@ -465,7 +462,7 @@ class Reconciler:
 
 
 def _target(hpa: HorizontalPodAutoscaler) -> str:
-    """What the HPA scales, in whatever version of its API."""
+    """The target in any version of its API: group/kind/name."""
     ref = hpa.spec.scale_target_ref
     group = ref.api_version.rpartition("/")[0]
     return f"{group}/{ref.kind}/{ref.name}"

@@ -1,31 +1,25 @@
-"""What an HPA's memory is worth after a break, in which turns may have been made that it does not know of.
+"""Judges what the stored state of an HPA is worth after a gap, in which turns may be missing, and after a clock step.
 
-Every rule here errs to one side: a target is held longer than it would have been, never shorter, and grows no faster.
-What is read from a store may be old (a write that failed), cut short in the middle of a rescale, or written by a clock
-that ran ahead.
+Every rule errs to one side: a target is held longer and grows more slowly than without the gap. Stored state may be old
+(a failed write), end in the middle of a rescale, or carry times of a clock that ran ahead.
 
-- A rescale that was begun is looked for in the target's replica count: done, not done, or (another count) unknown. One
-  that is unknown counts if it took pods away, as uncertain, which only makes the policies allow less of that.
-- Where turns may be missing (the memory is not `complete`, see `store.validity`), after a gap of more than `gap` (or of
-  more than half of it that no window of the HPA reaches across), or where another count is found than was left, the
-  recommendations say too little: the current count joins them, as it does for an HPA that nothing is known of, and
-  holds the target for whole windows; also where another client sets another count meanwhile. In a process that went on
-  meanwhile that takes a gap which leaves nothing in the window: its target could not be read for so long.
-- The difference between the count that was left and the one that is found may be a rescale or the write of another
-  client. It counts as an uncertain rescale: against more of the same, and not in favour of the opposite.
-- Where the HPA's status tells of a rescale that the memory does not know (nothing could be saved at that time), its
-  size and direction are unknown: policies allow as little as if the target had just come from 0, or from the maximum.
-- Times more than `SKEW` ahead of now come from a clock that has been set back since. Such a recommendation is taken to
-  be of now, so that it neither counts for too little nor for ever; such a rescale is, too, and is uncertain. What
-  single metrics said is dropped: of its age nothing is known.
-  Where the HPA's status has such a time, it may tell of an earlier rescale than the one that was begun.
+- A pending rescale is compared with the target's replica count: done, not done, or unknown (another count). An unknown
+  one counts as uncertain if it removed pods, which makes policies allow less of the same.
+- The current count joins the recommendations, as for a new HPA, and holds the target for whole windows in three cases:
+  turns may be missing (the state is not `complete`, see `store.memory`); the gap is longer than `gap`, or than half of
+  it if no window of the HPA is longer; or the count differs from the last written one. In a process that kept running,
+  only a gap that leaves nothing in the window counts.
+- The difference between the last written count and the current one counts as an uncertain rescale: against more of the
+  same, and not in favour of the opposite.
+- If the HPA's status reports a rescale that the state does not know, its size and direction are unknown. Policies then
+  allow as little as if the target had just come from 0 or from the maximum.
+- Times more than `SKEW` in the future come from a clock that was set back since. Such a recommendation or rescale gets
+  the current time, and the rescale is uncertain. Samples are dropped, because their age is unknown. A status with
+  such a time may report an earlier rescale than the pending one.
 
-Noticing that the wall clock was set, by an administrator or a first answer of NTP.
-
-Histories hold wall times, since they outlive processes; windows are lengths of time. Where the wall clock and the
-monotonic one disagree about how long ago an HPA was looked at, the wall clock was set meanwhile: its history has to
-move along, or windows would end at once (a scale-down nobody wants) or not for as long as the clock was set back. Each
-memory holds its time by both clocks, so that this is noticed after a restart as well, within one boot of the machine.
+A clock step is found by comparing the wall clock with the monotonic clock since the last turn; the state holds both
+times, so this works after a restart within one boot. The history is shifted by the step. Otherwise windows would end at
+once, or last as much longer as the clock was set back.
 """
 
 from collections.abc import Iterable
@@ -43,7 +37,7 @@ from hpad.store.memory import SKEW, Memory, PendingRescale
 
 
 def rescaled_since(memory: Memory, status: HorizontalPodAutoscalerStatus) -> bool:
-    """Whether the HPA's status tells of a rescale that was made after what the memory of an earlier process tells."""
+    """Whether the HPA's status reports a rescale after the last turn that the loaded state knows."""
     last = status.last_scale_time
     if last is None or memory.complete or not (memory.loaded or memory.at is None):
         return False
@@ -51,17 +45,17 @@ def rescaled_since(memory: Memory, status: HorizontalPodAutoscalerStatus) -> boo
 
 
 def carried_out(pending: PendingRescale | None, current: int) -> bool:
-    """Whether the rescale that was begun has been written, as the target's count shows."""
+    """Whether the pending rescale has been written, as the target's replica count shows."""
     return pending is not None and current == pending.to != pending.current
 
 
 def unreported(
     pending: PendingRescale | None, status: HorizontalPodAutoscalerStatus, scale: Scale | None, now: datetime
 ) -> PendingRescale | None:
-    """The rescale that was begun, if it was done and the HPA's status does not tell of it.
+    """The pending rescale, if it was written and the HPA's status does not report it.
 
-    When it last scaled, and whether it took the last replica, an HPA knows from nowhere else. The status is written at
-    the end of the reconcile, on top of that one: by then the spec may be another than the rescale came from.
+    Only the status tells when the HPA last scaled and whether it removed the last replica. This status is written at
+    the end of the reconcile; by then the spec may differ from the one that the rescale was decided for.
     """
     if pending is None or scale is None or not carried_out(pending, scale.spec.replicas):
         return None
@@ -73,9 +67,9 @@ def unreported(
 
 
 def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerStatus) -> bool:
-    """Whether a target, which is at zero, was left with replicas by hpad, or hpad was scaling another `target`.
+    """Whether another client set the target to zero: hpad left it with replicas, or scaled another `target`.
 
-    Not where an HPA controller has rescaled since: another replica of hpad, say, of which `memory` knows nothing.
+    False if an HPA controller has rescaled since, for example another replica of hpad, which `memory` does not know.
     """
     if memory.at is None:
         return False
@@ -87,8 +81,9 @@ def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerSta
 
 
 def resumed(memory: Memory, view: View, gap: timedelta, *, unseen: bool = False) -> History:
-    """The history to decide with. `view` has the target's scale, and a history that is not looked at; `unseen`: there
-    was a rescale that the memory does not know of."""
+    """The history to decide with. `view` has the target's scale; its own history is ignored. `unseen`: the status
+    reports a rescale that the memory does not know.
+    """
     history = memory.history
     if view.scale is None:
         return history
@@ -104,7 +99,7 @@ def resumed(memory: Memory, view: View, gap: timedelta, *, unseen: bool = False)
 
 
 def clamped(history: History, now: datetime) -> History:
-    """Nothing in it is of the future."""
+    """The history with no time after `now`."""
     return msgspec.structs.replace(
         history,
         recommendations=tuple(_not_after(now, history.recommendations)),

@@ -1,7 +1,4 @@
-"""What a reconcile tells people: the last decision for page and API, and lines of the log where there is news.
-
-Other writers of the HPAs that are reconciled: looked up each turn, reported when they come and go.
-"""
+"""What a reconcile reports: its last decision, log lines for news, and other writers of the same objects."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +19,7 @@ _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 
 
 def told(view: View, decision: decide.Decision, outcome: settle.Outcome | None, settlement: settle.Settlement) -> Last:
-    """The last decision for people, with the cause of what is wrong; a count that was not written says why."""
+    """The last decision for page and API, with the cause of a failure and the count that was withheld."""
     failed = None if outcome is None else outcome.error
     return Last(
         at=view.now,
@@ -34,10 +31,10 @@ def told(view: View, decision: decide.Decision, outcome: settle.Outcome | None, 
 
 
 def say(log: Any, view: View, decision: decide.Decision, now: Last, before: Last, *, dry_run: bool) -> None:
-    """One line for a change of the replica count or of what is wrong; the rest is for debugging.
+    """Logs a change of the replica count or of the trouble at info or warning, everything else at debug.
 
-    A count that is withheld stays decided turn after turn: that is said when it changes. A fallback says when it begins
-    and when it ends.
+    A withheld count is decided again each turn, and is logged when it changes. A fallback is logged when it starts and
+    when it ends.
     """
     _say_fallbacks(log, view, decision.proposals, now.relieved, before.relieved)
     moves = decision.scale_to is not None and now.withheld is None
@@ -75,12 +72,12 @@ def _ended(label: str, proposal: Proposal | None) -> str:
 
 
 def _topic(error: str | None) -> str | None:
-    """What is wrong, without the durations that change from turn to turn."""
+    """The error text without durations, which change from turn to turn."""
     return None if error is None else _SPAN.sub("…", error)
 
 
 class Competing:
-    """Remembers which writers have been reported of each HPA."""
+    """Remembers which other writers have been reported for each HPA."""
 
     def __init__(self, cluster: Cluster, telemetry: Telemetry) -> None:
         self._cluster = cluster
@@ -89,12 +86,12 @@ class Competing:
         self._log = structlog.get_logger("hpad.reconcile")
 
     def of(self, hpa: HorizontalPodAutoscaler, *, writes_status: bool) -> tuple[Competitor, ...]:
-        """The other writers of what hpad writes for this HPA; nobody competes for a status that hpad never writes."""
+        """The other writers of what hpad writes for this HPA. Writers of the status count only if hpad writes it."""
         found = self._cluster.competitors(hpa)
         return found if writes_status else tuple(each for each in found if each.what != STATUS)
 
     def report(self, key: Key, found: tuple[Competitor, ...], *, yields: bool) -> None:
-        """Set the series of the writers, and log them when they differ from those before."""
+        """Sets the series of the other writers, and logs them when they change."""
         self._telemetry.controller.competing(key, [(each.what, each.name) for each in found])
         if found == self._reported.get(key, ()):
             return
@@ -112,6 +109,6 @@ class Competing:
 
 
 def yields_to(found: tuple[Competitor, ...]) -> Withheld | None:
-    """Why the target is left to another HPA, None where there is no other."""
+    """Why the target is left to another HPA; None if no other HPA scales it."""
     other = next((each for each in found if each.what == HPA), None)
     return None if other is None else yielded(other)

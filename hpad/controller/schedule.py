@@ -1,25 +1,19 @@
-"""When which HPA is due: at once when it is new or was edited, and once every period in any case.
+"""Plans the turns of each HPA, keeps its scheduling record, and says which moment a turn counts as.
 
-The moment within the period is fixed by the HPA's key, which spreads any number of HPAs evenly and keeps each one's
-rhythm over whatever happens in between.
+A new or edited HPA has a turn at once, and every HPA has one turn per period. The time within the period is fixed by
+the HPA's key, which spreads HPAs evenly and keeps the interval of each one over restarts.
 
-What time it is in a regular turn: that of the plan, unless its metrics come too late for that (see `planned`).
+A turn counts as of its planned moment while its metrics arrive within `IN_TIME` of a period. Policies and windows of
+`spec.behavior` are mostly whole periods. If turns counted as of the clock, a few milliseconds of delay would decide
+whether a rescale one period ago still counts, and growth could take twice as long. In Kubernetes a turn begins one
+period after the previous one ended, so that such a rescale never counts.
 
-Policies of `spec.behavior` count the rescales of so many seconds, and windows the recommendations; both are mostly
-whole periods. The original begins a turn a period after the one before has ended, so that what it did that many periods
-ago never counts any more. Turns here keep to a rhythm: one comes a few milliseconds later than another, and by the
-clock what was done a period ago would count every other time, with growth taking up to twice as long.
+A slower turn, and one before its planned time, counts as of the moment its metrics have been read, so that a slow
+metric source ends no window early. Kubernetes also dates a recommendation after it has read the metrics (horizontal.go:
+stabilizeRecommendation). A rescale has the moment of its decision; Kubernetes dates it after the write
+(horizontal.go: storeScaleEvent).
 
-Turns and their plan: the moment that a turn counts as, for how long what it leaves is the whole story, and what one
-out of the plan does first.
-
-A turn counts as of its planned moment (`rhythm` says why) while that is at most `IN_TIME` of a period ago when its
-metrics have been read. A slower one, and one out of the plan, counts as of the moment at which they have been read, so
-that a slow metric source makes no window end early. Kubernetes, too, dates a recommendation after it has read the
-metrics (horizontal.go: stabilizeRecommendation). A rescale has the moment of its decision; Kubernetes dates it when it
-has been written (storeScaleEvent), which is later by as long as the write takes.
-
-`store.validity` says why a turn out of the plan is noted first.
+A turn before its planned time is noted in the store first; see `store.memory`.
 """
 
 import asyncio
@@ -66,14 +60,14 @@ IN_TIME: Final = 0.2
 
 
 class Plan(NamedTuple):
-    """When the HPA's next turn is planned, by the monotonic clock, and how many seconds lie between two."""
+    """The next planned turn, in monotonic seconds, and the period in seconds."""
 
     next: float
     period: float
 
 
 class TooEarly(Exception):
-    """A turn out of the plan could not be noted in the store first; it can be made after so many `seconds`."""
+    """The turn before its planned time could not be noted in the store; it may run after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"not for {seconds:.1f} s")
@@ -81,7 +75,7 @@ class TooEarly(Exception):
 
 
 class Timing(NamedTuple):
-    """When a turn was planned, or began where it is out of the plan; `tolerance` is in seconds."""
+    """The moment a turn was planned for, or started if it runs before its planned time. `tolerance` is in seconds."""
 
     moment: Moment
     plan: Plan | None
@@ -89,15 +83,16 @@ class Timing(NamedTuple):
 
     @classmethod
     def of(cls, moment: Moment | None, plan: Plan | None, clock: Clock) -> "Timing":
-        """That of a turn planned for `moment`, None: out of the plan."""
+        """The timing of a turn planned for `moment`; None for a turn before its planned time."""
         if moment is None:
             return cls(Moment.now(clock), plan, 0.0)
         return cls(moment, plan, 0.0 if plan is None else IN_TIME * plan.period)
 
     def answered(self, clock: Clock) -> Moment:
-        """The moment that the turn counts as if its metrics have been read by now: its own while in time, else now.
+        """The moment the turn counts as if its metrics have been read by now: the planned one if in time, else now.
 
-        Now by the wall clock as it was at its own: where it was set meanwhile, the next turn notices (`jumps`).
+        Now is computed from the planned moment. After a step of the wall clock the next turn corrects it (see
+        `recovery`).
         """
         seconds = clock.monotonic() - self.moment.monotonic
         if seconds <= self.tolerance:
@@ -106,14 +101,14 @@ class Timing(NamedTuple):
 
 
 def valid(moment: Moment, plan: Plan | None) -> Validity:
-    """For how long what a turn of this moment leaves is valid; without a plan it is not."""
+    """How long the state that this turn leaves is complete; without a plan it is not."""
     if plan is None:
         return Validity(boot(), moment.monotonic)
     return Validity(boot(), moment.monotonic, max(0.0, plan.next - moment.monotonic), plan.period)
 
 
 async def last(store: Store, key: Key, clock: Clock) -> Moment | None:
-    """The moment of the HPA's last turn; None where there was none in this boot of the machine."""
+    """The moment of the HPA's last turn; None if there was none in this boot of the machine."""
     held = await store.get_loaded(key)
     if held.at is None or held.validity is None or not held.validity.comparable(Moment.now(clock)):
         return None
@@ -121,10 +116,10 @@ async def last(store: Store, key: Key, clock: Clock) -> Moment | None:
 
 
 async def announce(store: Store, key: Key, worker: Worker, moment: Moment) -> None:
-    """Note a turn before the planned one in the store, so that what is there is not taken as whole any more.
+    """Notes a turn before its planned time in the store, which marks the stored state as incomplete.
 
-    Otherwise a restart shortly afterwards would not know that a turn is missing. Raises TooEarly where the store cannot
-    be written to: the planned turn needs no note.
+    Otherwise a restart shortly afterwards would not know that a turn is missing. Raises TooEarly if the store cannot be
+    written; the planned turn needs no note.
     """
     held = await store.get_loaded(key)
     left = held.validity_remaining(moment)

@@ -1,10 +1,9 @@
-"""How many reconciles are at work at a time. Those that wait for metrics do not count: waiting costs nothing, and a
-source that hangs must not hold up HPAs that do not use it, however many use it.
+"""Limits how many reconciles work at the same time.
 
-Whoever comes back from waiting goes before whoever begins. And no more are let out to wait than can be finished in time
-when all come back at once, judged by how long the last ones were at work: when there is more to do than can be done,
-what has been begun is finished, and the others begin later; the other way round every reconcile would be given up half
-done.
+A reconcile that waits for metrics releases its worker, so that a source that hangs does not delay HPAs that do not use
+it. A reconcile that has its metrics goes before one that starts. The number of reconciles that wait for metrics is
+limited to what the workers can finish in time, judged by the duration of recent ones. Under overload, started
+reconciles are therefore finished, and others start later.
 """
 
 import asyncio
@@ -24,8 +23,11 @@ _Line = deque[asyncio.Future[None]]
 
 
 class Workers:
-    """So many rights to be at work; they are taken by `Worker`. All who wait for metrics at a time are to be finished
-    within `patience` (seconds), once those have come."""
+    """The workers that reconciles share; `Worker` takes them.
+
+    All reconciles that wait for metrics at one time can finish within `patience` seconds after the metrics have
+    arrived.
+    """
 
     def __init__(self, number: int, clock: Clock, patience: float) -> None:
         self.clock = clock
@@ -39,21 +41,21 @@ class Workers:
 
     @property
     def room(self) -> float:
-        """How many may be out at a time."""
+        """How many reconciles may wait for metrics at the same time."""
         return self._number * max(self.patience / max(self._mean, 1e-6), 1.0)
 
     async def begin(self) -> None:
-        """Wait until a right is free, nobody comes back, and there is room for another one to go out."""
+        """Waits until a worker is free, no reconcile returns from waiting, and `room` allows one more."""
         await self._wait(self._beginning)
 
     def give(self) -> None:
-        """Hand a right on."""
+        """Frees a worker."""
         self._free += 1
         self._hand_on()
 
     @asynccontextmanager
     async def out(self) -> AsyncIterator[None]:
-        """Hand one's right on and take one back at the end; after an exception it is not taken back."""
+        """Frees the worker inside the block and takes one at the end, unless the block raises."""
         self._out += 1
         self.give()
         try:
@@ -64,7 +66,7 @@ class Workers:
             self._hand_on()
 
     def learn(self, seconds: float) -> None:
-        """One that had been out was at work for so long in all."""
+        """Adds the working time, in seconds, of a reconcile that waited for metrics to the mean."""
         self._mean += (seconds - self._mean) * _WEIGHT
 
     async def _wait(self, line: _Line) -> None:
@@ -90,7 +92,7 @@ class Workers:
 
 
 class Worker:
-    """The right of one reconcile to be at work."""
+    """The worker of one reconcile."""
 
     def __init__(self, pool: Workers) -> None:
         self._pool = pool
@@ -100,12 +102,12 @@ class Worker:
         self._worked = 0.0
 
     async def take(self) -> None:
-        """Wait until it is free."""
+        """Waits until a worker is free."""
         await self._pool.begin()
         self._start()
 
     def give(self) -> None:
-        """Let another one have it, at the end; fine if it was given already."""
+        """Frees the worker at the end of the reconcile. Does nothing if it is free already."""
         if self._taken:
             self._stop()
             if self._was_out:
@@ -114,7 +116,7 @@ class Worker:
 
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
-        """Let others have it meanwhile. After an exception it is not taken back: the reconcile is over then."""
+        """Frees the worker inside the block. After an exception it is not taken back, because the reconcile ends."""
         self._stop()
         async with self._pool.out():
             yield

@@ -14,12 +14,11 @@ _PAUSE_SECONDS = 0.01
 async def scale_target(
     cluster: Cluster, clock: Clock, permit: owner.Permit, scale: Scale, replicas: int
 ) -> settle.Outcome:
-    """Write the count; where somebody else wrote in between, read again and write the same count, five times in all.
+    """Writes the replica count; after a conflict reads the scale and writes again, up to `ATTEMPTS` times.
 
-    If it was the count that they changed, ours was decided for another one (watches may lag behind by more than a
-    moment): nothing is written any more, and the next reconcile decides anew.
-    Any other refusal is final for this reconcile. Never raises ApiError: the outcome tells. Raises NotOwned or Edited,
-    where there is no permit any more before one of the attempts: none of those before has written anything.
+    If another client changed the replica count meanwhile, nothing more is written and the next reconcile decides: the
+    decision was made for another count. Any other refusal is final for this reconcile. ApiErrors become part of the
+    outcome. Raises NotOwned or Edited if the permit ends before an attempt; no attempt before it has written anything.
     """
     namespace, target = permit.hpa.metadata.namespace, permit.hpa.spec.scale_target_ref
     attempts: list[int] = []
