@@ -52,18 +52,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 def of(source: settings.SourceSettings, period: float) -> Limits:
     """Returns the limits of a source for HPAs with this sync period: calls end before their reconciles give up."""
-    given, budget = source.limits, period * PATIENCE * _BUDGET
+    configured, budget = source.limits, period * PATIENCE * _BUDGET
     timeout = TIMEOUT if source.timeout is None else source.timeout.total_seconds()
     return Limits(
         timeout=min(timeout, budget),
         budget=budget,
-        concurrency=given.concurrency,
-        rate=given.rate,
-        retries=given.retries,
-        fresh=period * _FRESH if given.fresh is None else given.fresh.total_seconds(),
-        max_age=None if given.max_age is None else given.max_age.total_seconds(),
-        failures=given.failures,
-        rest=period if given.rest is None else given.rest.total_seconds(),
+        concurrency=configured.concurrency,
+        rate=configured.rate,
+        retries=configured.retries,
+        fresh=period * _FRESH if configured.fresh is None else configured.fresh.total_seconds(),
+        max_age=None if configured.max_age is None else configured.max_age.total_seconds(),
+        failures=configured.failures,
+        rest=period if configured.rest is None else configured.rest.total_seconds(),
         period=period,
     )
 

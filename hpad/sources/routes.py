@@ -131,7 +131,7 @@ def _selects(query: Query, label: str, pattern: str) -> bool:
     """Whether the metric's selector asks for exactly one value of the label, and that value fits the pattern."""
     terms = query.selector.requirements if query.selector is not None else ()
     values = [term.values for term in terms if term.key == label and term.operator in _EQUALITY]
-    return any(len(wanted) == 1 and _one_of((pattern,), wanted[0]) for wanted in values)
+    return any(len(allowed) == 1 and _one_of((pattern,), allowed[0]) for allowed in values)
 
 
 def _one_of(patterns: Sequence[str], text: str) -> bool:

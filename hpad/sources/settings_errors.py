@@ -52,24 +52,24 @@ class InvalidSetting(NamedTuple):
         return ": ".join(part for part in (_written(self.path), self.text) if part)
 
 
-def check(given: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[InvalidSetting]:
+def check(values: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[InvalidSetting]:
     """Returns all errors of the settings, in the order of the fields; none if the schema accepts the settings.
 
     The text shows no value of a field that may hold a secret.
     """
-    found = list(_in_struct(given, schema, _Root(given, schema), ()))
+    found = list(_in_struct(values, schema, _Root(values, schema), ()))
     if found:
         return found
     try:
-        msgspec.convert(given, schema)
+        msgspec.convert(values, schema)
     except (msgspec.ValidationError, ValueError) as error:  # such as a key that is not text
         return [InvalidSetting((), str(error))]
     return []
 
 
-def valid_part(given: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence[InvalidSetting]) -> Any:
+def valid_part(values: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence[InvalidSetting]) -> Any:
     """Returns an object with the fields that are valid without the errors `found`, defaults included."""
-    rest = functools.reduce(_without, (each.path[:2] for each in found), given)
+    rest = functools.reduce(_without, (each.path[:2] for each in found), values)
     fields = {}
     for field in msgspec.structs.fields(schema):
         if field.encode_name in rest:
@@ -84,13 +84,13 @@ def valid_part(given: Mapping[str, Any], schema: type[msgspec.Struct], found: Se
 class _Root(NamedTuple):
     """The settings as a whole, from which the message about a part of them is made."""
 
-    given: Mapping[str, Any]
+    values: Mapping[str, Any]
     schema: type[msgspec.Struct]
 
     def error(self, path: Path, text: str) -> InvalidSetting:
         """Translates msgspec's message about a place."""
         try:
-            return InvalidSetting(*_worded(self.given, self.schema, path, text))
+            return InvalidSetting(*_translated(self.values, self.schema, path, text))
         except (LookupError, TypeError):  # such as a key that is not text: msgspec's message stays
             return InvalidSetting(path, text)
 
@@ -209,22 +209,22 @@ def _as_a_whole(value: Any, form: Any, root: _Root, path: Path) -> Iterator[Inva
         yield root.error((*path, *_steps(place["path"] if place else "")), text)
 
 
-def _worded(given: Mapping[str, Any], schema: type[msgspec.Struct], path: Path, text: str) -> tuple[Path, str]:
+def _translated(values: Mapping[str, Any], schema: type[msgspec.Struct], path: Path, text: str) -> tuple[Path, str]:
     if found := _UNKNOWN.fullmatch(text):
         inner, form = (*path, found["field"]), _struct(_form(schema, path))
         renamed: Mapping[str, str] = getattr(form.cls, "renamed", {})
         if found["field"] in renamed:
             return inner, f"is written as {renamed[found['field']]} now"
         hint = settings.hint(found["field"], tuple(field.encode_name for field in form.fields))
-        return inner, f"unknown field{hint}{_beside(given, inner)}"
+        return inner, f"unknown field{hint}{_beside(values, inner)}"
     if found := _MISSING.fullmatch(text):
         return (*path, found["field"]), "is missing"
     if found := _EXPECTED.fullmatch(text):
         words = [_WORDS.get(name, name) for name in found["types"].split(" | ")]
-        return path, _not(given, path, " or ".join(words) + (found["within"] or ""))
+        return path, _not(values, path, " or ".join(words) + (found["within"] or ""))
     if text.startswith("Invalid enum value"):
         choices = [str(each) for form in _alternatives(_form(schema, path)) for each in getattr(form, "values", ())]
-        return path, _not(given, path, f"one of {', '.join(choices)}")
+        return path, _not(values, path, f"one of {', '.join(choices)}")
     return path, text
 
 
@@ -234,10 +234,10 @@ def _steps(written: str) -> Path:
     return tuple(step["field"] if step["field"] is not None else int(step["index"]) for step in steps)
 
 
-def _at(given: Any, path: Path) -> Any:
+def _at(values: Any, path: Path) -> Any:
     for step in path:
-        given = given[step]
-    return given
+        values = values[step]
+    return values
 
 
 def _form(schema: type[msgspec.Struct], path: Path) -> inspect.Type:
@@ -270,12 +270,12 @@ def _alternatives(form: inspect.Type) -> Sequence[inspect.Type]:
     return form.types if isinstance(form, inspect.UnionType) else (form,)
 
 
-def _not(given: Mapping[str, Any], path: Path, right: str) -> str:
-    return f"is not {right}" if _may_be_secret(path) else f"{_shown(_at(given, path))} is not {right}"
+def _not(values: Mapping[str, Any], path: Path, right: str) -> str:
+    return f"is not {right}" if _may_be_secret(path) else f"{_shown(_at(values, path))} is not {right}"
 
 
-def _beside(given: Mapping[str, Any], path: Path) -> str:
-    return "" if _may_be_secret(path) else f" (value: {_shown(_at(given, path))})"
+def _beside(values: Mapping[str, Any], path: Path) -> str:
+    return "" if _may_be_secret(path) else f" (value: {_shown(_at(values, path))})"
 
 
 def _may_be_secret(path: Path) -> bool:

@@ -73,11 +73,11 @@ class Source:
         self._blocks_loop = False
         self._closed = False
 
-    def _protect(self, given: Limits) -> None:
-        self._breaker = limits.Breaker(self.name, given.failures, given.rest)
-        self._cache = AnswerCache(given.fresh, given.period)
-        self._rate_limit = limits.RateLimit(given.rate)
-        self._slow = limits.SlowQueries(self._caller.group, given.period)
+    def _protect(self, settings: Limits) -> None:
+        self._breaker = limits.Breaker(self.name, settings.failures, settings.rest)
+        self._cache = AnswerCache(settings.fresh, settings.period)
+        self._rate_limit = limits.RateLimit(settings.rate)
+        self._slow = limits.SlowQueries(self._caller.group, settings.period)
 
     def ask(self, query: Query, asker: Asker | None = None) -> asyncio.Future[Answer]:
         """Returns the future answer. It is always set, and never to an exception. Do not cancel it.

@@ -68,20 +68,20 @@ def _check_group(adapter: Adapter, queries: Sequence[Query]) -> None:
 
 async def _ask(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
     try:
-        given = await adapter.answer(queries)
+        found = await adapter.answer(queries)
     except AdapterError as error:
-        given = [error] * len(queries)
+        found = [error] * len(queries)
     except Exception as error:
         raise ContractBroken(f"answer() raised {error!r}; give an AdapterError as the answer instead") from error
-    for answer in answers.checked(type(adapter).__name__, queries, given):
+    for answer in answers.checked(type(adapter).__name__, queries, found):
         if isinstance(answer, AdapterError) and answer.blame == "bug":
-            raise ContractBroken(f"{answer.message}: answer() returned {given!r}")
-    return given
+            raise ContractBroken(f"{answer.message}: answer() returned {found!r}")
+    return found
 
 
-def _same(how: str, expected: Sequence[Answer], given: Sequence[Answer]) -> None:
+def _same(how: str, expected: Sequence[Answer], found: Sequence[Answer]) -> None:
     """Values may change between two calls; which queries succeed, and which pods have values, may not."""
-    for index, (one, other) in enumerate(zip(expected, given, strict=True)):
+    for index, (one, other) in enumerate(zip(expected, found, strict=True)):
         if _shape(one) != _shape(other):
             raise ContractBroken(f"query {index} {how} is answered {other!r}, but was answered {one!r}")
 
