@@ -250,7 +250,10 @@ async def test_a_label_value_cannot_become_promql(prom: Asked, query: str) -> No
 
 
 async def test_scenario_24_the_minute_that_ends_at_the_newest_of_five_minutes(prom: Asked) -> None:
-    """Samples every 15 s, the newest 100, then 99, 98, 97; the one a minute before the newest is outside."""
+    """Scenario 24.
+
+    Samples every 15 s, the newest 100, then 99, 98, 97; the one a minute before the newest is outside.
+    """
     asked = testing.pods_metric("windowed", "app=web", namespace="shop")
     answer = await prom.answer('windowed{namespace="<<.Namespace>>"}', asked, window={})
     assert isinstance(answer, PodSample)

@@ -31,6 +31,7 @@ def metric(kind: str, **source: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("version", ["v1", "v2beta1", "v2beta2", "v2"])
 def test_every_version_is_read_as_v2(version: str) -> None:
+    """Scenario 25."""
     read = decode.decode(document(version))
     assert (read.api_version, read.kind, read.spec.max_replicas) == ("autoscaling/v2", "HorizontalPodAutoscaler", 3)
 
@@ -155,6 +156,7 @@ def test_what_is_no_quantity_at_all_gets_examples(written: Any) -> None:
     ],
 )
 def test_fields_of_another_version_are_named_with_what_to_write(value: Any, field: str, advice: str) -> None:
+    """Scenario 25."""
     assert complaint(value) == f"{field}: Forbidden: {advice}"
 
 

@@ -49,6 +49,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def test_v1_becomes_v2(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scenario 25."""
     assert main(["convert", str(old)]) == 0
     out = capsys.readouterr().out
     assert yaml.safe_load(out) == V2

@@ -45,6 +45,8 @@ def queue(tally: Tally | None = None) -> DelayingQueue:
 
 
 def test_turns_come_in_order_and_once() -> None:
+    """Scenario 27."""
+
     async def main() -> list[Key]:
         work = queue()
         for key in (A, B, A, C, B):

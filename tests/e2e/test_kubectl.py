@@ -25,7 +25,10 @@ def utilization(world: Any, name: str) -> int | None:
 
 
 async def test_an_hpa_made_by_autoscale(world, kubectl, recordings):
-    """The walkthrough: 305 % at one replica makes seven of it; get, describe and delete show and end it."""
+    """Scenario 20.
+
+    The walkthrough: 305 % at one replica makes seven of it; get, describe and delete show and end it.
+    """
     world.workload("Deployment", "php-apache", 1, cpu="200m")
     world.load("php-apache", lambda pods: 610 // pods)
     await world.hpad(sync_period=CALM)
@@ -59,7 +62,10 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, recordings):
 
 
 async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
-    """Of one in the same state as the recording's first: 50 % of 50 %, four replicas, no more than that."""
+    """Scenario 20.
+
+    Of one in the same state as the recording's first: 50 % of 50 %, four replicas, no more than that.
+    """
     recorded = kubectl_binaries.recorded_text(recordings, "describe_hpa_all").partition("\n\n\n")[0]
     world.workload("Deployment", "above", 4, cpu="200m")
     world.load("above", 100)
@@ -80,7 +86,7 @@ async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
 
 @pytest.mark.parametrize("options", ["", "--server-side"], ids=["client-side", "server-side"])
 async def test_a_deployment_from_apply_to_delete(kubectl, world, options):
-    """nginx: two replicas, described, another image (new pods), four replicas, gone."""
+    """Scenario 21: nginx: two replicas, described, another image (new pods), four replicas, gone."""
     done = "serverside-applied" if options else "created"
     assert (
         await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1.14.2"), options=options)
@@ -140,7 +146,7 @@ async def test_a_rolling_update_under_an_hpa(world, kubectl):
 
 
 async def test_a_stateful_pod_keeps_its_name_until_it_is_gone(processes):
-    """Deleted gracefully it is Terminating; forced, its successor has the name at once."""
+    """Scenario 22: Deleted gracefully it is Terminating; forced, its successor has the name at once."""
     stubborn = {"name": "app", "command": ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"]}
     spec = {"containers": [stubborn], "terminationGracePeriodSeconds": 600}
     labels = {"app": "web"}
@@ -196,7 +202,7 @@ async def test_apply_conflicts_with_what_the_autoscaler_has_set(world, kubectl):
 
 
 async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
-    """One pod is at its goal, the other, on its way out, at ten times that: nothing is to be done."""
+    """Scenario 22: One pod is at its goal, the other, on its way out, at ten times that: nothing is to be done."""
     cluster, kubectl = pending
     labels = {"app": "web"}
     container = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "100m"}}}

@@ -37,11 +37,13 @@ def web_queries(web: Workload) -> tuple[Query, ...]:
 def test_scenario_1_replicas_follow_the_ratio_of_value_and_goal(
     replicas: int, value: int, goal: str, wanted: int
 ) -> None:
+    """Scenario 1."""
     web = Workload(pods_metric("packets", goal), replicas=replicas, downscale_stabilization=NO_TIME)
     assert web.reconcile(used([value] * replicas), after=15).desired == wanted
 
 
 def test_scenario_1_eighty_messages_over_fifteen_take_sixteen_from_three() -> None:
+    """Scenario 1."""
     web = Workload(external("queue_messages", value="15"), replicas=3, high=30, behavior=UNLIMITED)
     decision = web.reconcile(series(80))
     assert decision.scale_to == 16
@@ -61,11 +63,13 @@ def test_scenario_1_an_average_shares_the_total_among_the_replicas() -> None:
 
 @pytest.mark.parametrize(("percent", "wanted"), [(55, 4), (56, 5), (45, 4), (44, 4)])
 def test_scenario_1_the_tolerance_is_a_tenth(percent: int, wanted: int) -> None:
+    """Scenario 1."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=4, downscale_stabilization=NO_TIME)
     assert web.reconcile(used([percent * 2] * 4), after=15).desired == wanted
 
 
 def test_scenario_7_the_larger_of_cpu_and_queue_wins() -> None:
+    """Scenario 7."""
     web = Workload(resource("cpu", averageUtilization=50), external("queue", averageValue="10"), replicas=2, high=20)
     decision = web.reconcile(used([150, 150]), series(50))
     assert [proposal.replicas for proposal in decision.proposals] == [3, 5]
@@ -74,6 +78,7 @@ def test_scenario_7_the_larger_of_cpu_and_queue_wins() -> None:
 
 
 def test_scenario_8_pods_object_and_cpu_are_each_evaluated_and_the_largest_wins() -> None:
+    """Scenario 8."""
     web = Workload(
         resource("cpu", averageUtilization=50),
         pods_metric("packets-per-second", "1k"),
@@ -89,6 +94,7 @@ def test_scenario_8_pods_object_and_cpu_are_each_evaluated_and_the_largest_wins(
 
 
 def test_scenario_8_the_metric_selector_is_asked_for() -> None:
+    """Scenario 8."""
     web = Workload(object_metric("requests-per-second", {"verb": "GET"}, value="2k"), replicas=3)
     (query,) = web_queries(web)
     assert (query.type, query.name, str(query.selector)) == ("Object", "requests-per-second", "verb=GET")
@@ -98,6 +104,7 @@ def test_scenario_8_the_metric_selector_is_asked_for() -> None:
 
 
 def test_scenario_17_above_max_goes_to_max_without_asking() -> None:
+    """Scenario 17."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=12, high=10)
     assert web_queries(web) == ()
     decision = web.reconcile()
@@ -109,12 +116,14 @@ def test_scenario_17_above_max_goes_to_max_without_asking() -> None:
 
 
 def test_scenario_17_below_min_goes_to_min_without_asking() -> None:
+    """Scenario 17."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=2, low=4)
     assert web.reconcile().scale_to == 4
     assert web.hpa.status.desired_replicas == 4
 
 
 def test_scenario_18_a_sidecar_does_not_count() -> None:
+    """Scenario 18."""
     web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
     (query,) = web_queries(web)
     assert query.container == "application"
@@ -126,7 +135,7 @@ def test_scenario_18_a_sidecar_does_not_count() -> None:
 
 
 def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
-    """As in Kubernetes."""
+    """Scenario 18: As in Kubernetes."""
     gates = Gates(HPAMissingContainerIgnored=False)
     web = Workload(container("cpu", "application", averageUtilization=60), replicas=2, gates=gates)
     web.pods = [pod("web-0", containers=(requests("application", 100),)), pod("web-1")]
@@ -148,7 +157,7 @@ def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
 )
 @pytest.mark.parametrize("kind", ["averageUtilization", "averageValue"])
 def test_pods_without_the_container_are_left_out(of: int, replicas: int, percent: int, desired: int, kind: str) -> None:
-    """Each pod that has the container requests 100m CPU of it, so that a percent is a milli-core."""
+    """Scenario 18: Each pod that has the container requests 100m CPU of it, so that a percent is a milli-core."""
     goal = {"averageUtilization": 60} if kind == "averageUtilization" else {"averageValue": "60m"}
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
     web = Workload(container("cpu", "application", **goal), replicas=replicas, behavior=behavior)
@@ -175,6 +184,7 @@ def test_pods_that_are_gone_or_pending_stand_for_no_replica_whatever_containers_
 
 
 def test_scenario_26_a_milli_quantity_is_a_thousandth() -> None:
+    """Scenario 26."""
     web = Workload(pods_metric("load", "10500m"), replicas=1)
     proposal = web.reconcile(used([21_000])).proposals[0]
     assert (proposal.replicas, proposal.current, proposal.metric_target) == (2, "21", "10.5")
@@ -183,6 +193,7 @@ def test_scenario_26_a_milli_quantity_is_a_thousandth() -> None:
 
 @pytest.mark.parametrize(("milli", "text"), [(1000, "1"), (1500, "1500m")])
 def test_scenario_26_readings_are_written_as_kubernetes_writes_them(milli: int, text: str) -> None:
+    """Scenario 26."""
     web = Workload(pods_metric("load", "1"), replicas=1)
     web.reconcile(used([milli]))
     assert web.hpa.status.current_metrics is not None

@@ -22,6 +22,7 @@ def busy(*pods: Any, replicas: int | None = None, **fields: Any) -> Workload:
 
 
 def test_scenario_4_a_container_without_a_request_stops_everything_and_is_named() -> None:
+    """Scenario 4."""
     sidecar = (ContainerRequests("app", {"cpu": 200}), ContainerRequests("sidecar", {}))
     web = busy(pod("web-0"), pod("web-1", containers=sidecar))
     decision = web.reconcile(used([400, 400]))
@@ -34,6 +35,7 @@ def test_scenario_4_a_container_without_a_request_stops_everything_and_is_named(
 
 @pytest.mark.parametrize(("messages", "desired"), [(50, 5), (1, 3)])
 def test_scenario_14_with_a_failed_metric_others_may_grow_but_not_shrink(messages: int, desired: int) -> None:
+    """Scenario 14."""
     web = Workload(CPU, external("queue", averageValue="10"), replicas=3)
     decision = web.reconcile(AdapterError("broker down"), series(messages), after=3600)
     assert decision.desired == desired
@@ -45,6 +47,7 @@ def test_scenario_14_with_a_failed_metric_others_may_grow_but_not_shrink(message
 
 
 def test_scenario_14_all_failing_nothing_moves_and_the_conditions_say_why() -> None:
+    """Scenario 14."""
     web = Workload(external("queue", {"queue": "tasks"}, averageValue="10"), replicas=3)
     web.reconcile(series(30))
     decision = web.reconcile(AdapterError("http://rabbit:15672 answered 401"), after=15)
@@ -62,11 +65,13 @@ def test_scenario_14_all_failing_nothing_moves_and_the_conditions_say_why() -> N
 
 
 def test_scenario_15_pods_being_deleted_or_failed_are_dropped() -> None:
+    """Scenario 15."""
     web = busy(pod("web-0"), pod("web-1"), pod("web-2", deleted=True), pod("web-3", phase="Failed"), replicas=2)
     assert web.reconcile(used([200, 200, 0, 0])).desired == 4, "100 % of 50 % on two pods that count"
 
 
 def test_scenario_15_shrinking_a_missing_pod_counts_as_busy() -> None:
+    """Scenario 15."""
     web = busy(*(pod(f"web-{n}") for n in range(4)), replicas=4, downscale_stabilization=timedelta(0))
     decision = web.reconcile(used([20, 20, 20]), after=15)
     assert decision.desired == 3, "10 % three times and 100 % once: 65 % of the goal on four"
@@ -76,6 +81,7 @@ def test_scenario_15_shrinking_a_missing_pod_counts_as_busy() -> None:
 
 
 def test_scenario_15_growing_a_missing_pod_counts_as_idle() -> None:
+    """Scenario 15."""
     web = busy(*(pod(f"web-{n}") for n in range(4)), replicas=4)
     assert web.reconcile(used([160, 160, 160])).desired == 5, "80 % three times and 0 % once: 60 % of 50 % on four"
 
@@ -113,6 +119,7 @@ def test_scenario_15_a_guess_never_turns_the_direction(answered: int, told: str)
     ],
 )
 def test_scenario_15_a_pod_that_is_not_yet_ready_counts_as_idle_when_growing(late: dict[str, Any], why: str) -> None:
+    """Scenario 15."""
     web = busy(pod("web-0"), pod("web-1", **late))
     decision = web.reconcile(used([190, 2000]))
     assert decision.scale_to is None, f"95 % on one and 0 % on one ({why}) are 47 %"
@@ -147,6 +154,7 @@ def test_scenario_15_only_unready_pods_can_not_be_measured() -> None:
 
 
 def test_scenario_16_a_target_set_to_zero_rests_until_someone_wakes_it() -> None:
+    """Scenario 16."""
     web = Workload(CPU, replicas=0)
     decision = web.reconcile()
     assert str(decision) == "keep 0: scaling is disabled while the target is set to zero replicas"

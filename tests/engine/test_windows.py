@@ -14,6 +14,7 @@ def percent(web: Workload, value: int, **fields: Any) -> Decision:
 
 
 def test_scenario_2_php_apache_grows_with_load_and_shrinks_after_five_minutes() -> None:
+    """Scenario 2."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=1)
     assert percent(web, 305).scale_to == 5, "one and four pods more at most in 15 s"
     assert web.hpa.status.current_metrics is not None
@@ -32,6 +33,7 @@ def test_scenario_2_all_at_once_without_a_behavior() -> None:
 
 
 def test_scenario_3_a_large_deployment_stops_at_max_and_shrinks_after_five_quiet_minutes() -> None:
+    """Scenario 3."""
     web = Workload(resource("cpu", averageUtilization=80), replicas=10, low=10, high=29)
     assert percent(web, 86).scale_to is None, "86 % of 80 % lies within the tolerance"
     while web.replicas < 29:
@@ -43,6 +45,7 @@ def test_scenario_3_a_large_deployment_stops_at_max_and_shrinks_after_five_quiet
 
 
 def test_scenario_3_seventy_percent_of_eighty_is_enough_to_shrink() -> None:
+    """Scenario 3."""
     web = Workload(resource("cpu", averageUtilization=80), replicas=29, low=10, high=29)
     assert percent(web, 71).proposals[0].replicas == 26
     assert str(percent(web, 71)) == (
@@ -64,6 +67,7 @@ SCENARIO_9: dict[str, Any] = {
 
 
 def test_scenario_9_a_jump_goes_in_two_steps_and_a_drop_one_by_one() -> None:
+    """Scenario 9."""
     web = Workload(external("queue", averageValue="10"), replicas=1, high=20, behavior=SCENARIO_9)
     assert web.reconcile(series(130)).scale_to == 10
     assert web.events == [("SuccessfulRescale", "New size: 10; reason: external metric queue(nil) above target")]
@@ -91,6 +95,7 @@ SCENARIO_10: dict[str, Any] = {
 
 
 def test_scenario_10_ten_percent_a_minute_above_forty_then_four_pods() -> None:
+    """Scenario 10."""
     web = Workload(external("queue", averageValue="1"), replicas=80, low=1, high=100, behavior=SCENARIO_10)
     sizes = [web.reconcile(series(10), after=60).desired for _ in range(16)]
     assert sizes[:7] == [72, 64, 57, 51, 45, 40, 36], "a tenth of what there was, rounded up"
@@ -98,6 +103,7 @@ def test_scenario_10_ten_percent_a_minute_above_forty_then_four_pods() -> None:
 
 
 def test_scenario_10_within_a_minute_there_is_one_step() -> None:
+    """Scenario 10."""
     web = Workload(external("queue", averageValue="1"), replicas=80, low=1, high=100, behavior=SCENARIO_10)
     assert web.reconcile(series(10)).scale_to == 72
     assert [web.reconcile(series(10), after=15).scale_to for _ in range(4)] == [None, None, None, 64]
@@ -121,17 +127,20 @@ SCENARIO_11: dict[str, Any] = {
 
 
 def test_scenario_11_the_smaller_step_down_wins() -> None:
+    """Scenario 11."""
     web = Workload(external("queue", averageValue="1"), replicas=60, high=100, behavior=SCENARIO_11)
     assert web.reconcile(series(1)).scale_to == 57, "5 % of 60 are 3 pods, fewer than 5"
     assert web.reconcile(series(1), after=20).scale_to == 55, "5 pods a minute, 3 of them are gone"
 
 
 def test_scenario_11_doubles_at_most_every_ten_seconds() -> None:
+    """Scenario 11."""
     web = Workload(external("queue", averageValue="1"), replicas=3, high=100, behavior=SCENARIO_11)
     assert [web.reconcile(series(90), after=5).desired for _ in range(6)] == [6, 6, 12, 12, 24, 24]
 
 
 def test_scenario_12_disabled_never_shrinks() -> None:
+    """Scenario 12."""
     behavior = {"scaleDown": {"selectPolicy": "Disabled", "stabilizationWindowSeconds": 0}}
     web = Workload(external("queue", averageValue="10"), replicas=8, behavior=behavior)
     assert all(web.reconcile(series(0), after=60).scale_to is None for _ in range(30))
@@ -140,12 +149,14 @@ def test_scenario_12_disabled_never_shrinks() -> None:
 
 @pytest.mark.parametrize(("replicas", "wanted"), [(1, 5), (4, 8), (6, 12)])
 def test_scenario_13_by_default_four_pods_or_twice_as_many_each_15_s(replicas: int, wanted: int) -> None:
+    """Scenario 13."""
     web = Workload(external("queue", averageValue="1"), replicas=replicas, high=100)
     assert web.reconcile(series(90)).scale_to == wanted
     assert web.reconcile(series(90), after=14).scale_to is None
 
 
 def test_scenario_13_by_default_all_may_go_after_five_minutes() -> None:
+    """Scenario 13."""
     web = Workload(external("queue", averageValue="1"), replicas=50, high=100)
     assert [web.reconcile(series(1), after=15).desired for _ in range(21)] == [50] * 20 + [1]
 
