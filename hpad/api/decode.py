@@ -26,11 +26,11 @@ _VALUE: Final = _TO_TARGET % ("Value", "value")
 _NAME: Final = "{field} is autoscaling/v2beta1: in {version} write metric: {{name: {value}}}"
 _SELECTOR: Final = "{field} is autoscaling/v2beta1: in {version} write it as metric.selector"
 _DESCRIBED: Final = (
-    "this is autoscaling/v2beta1: in {version} the object is named by describedObject, target is the goal"
+    "this is autoscaling/v2beta1: in {version} the object is named by describedObject, target is the metric target"
 )
 _FLAT: Final = "{field} is autoscaling/v2: write apiVersion: autoscaling/v2, or in {version} %s"
 _FLAT_RESOURCE: Final = _FLAT % "targetAverageUtilization: 50 (or targetAverageValue: 200m) beside name"
-_FLAT_METRIC: Final = _FLAT % "metricName and the goal (targetAverageValue or targetValue) beside it"
+_FLAT_METRIC: Final = _FLAT % "metricName and the metric target (targetAverageValue or targetValue) beside it"
 
 _IN_V2: Final[dict[tuple[str, str], str]] = {
     ("HorizontalPodAutoscalerSpec", "targetCPUUtilizationPercentage"): _CPU_IN_V2,
@@ -73,7 +73,7 @@ _FORMS: Final[dict[str, dict[tuple[str, str], str]]] = {
     },
     "autoscaling/v1": {
         ("HorizontalPodAutoscalerSpec", "metrics"): (
-            "{version} has no metrics: write apiVersion: autoscaling/v2, or for a CPU goal alone "
+            "{version} has no metrics: write apiVersion: autoscaling/v2, or for a CPU target alone "
             "targetCPUUtilizationPercentage: 50"
         ),
         ("HorizontalPodAutoscalerSpec", "behavior"): _USE_V2,

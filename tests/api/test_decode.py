@@ -122,7 +122,7 @@ def test_what_is_no_quantity_at_all_gets_examples(written: Any) -> None:
         (
             document("v1", metrics=[]),
             "spec.metrics",
-            "autoscaling/v1 has no metrics: write apiVersion: autoscaling/v2, or for a CPU goal alone "
+            "autoscaling/v1 has no metrics: write apiVersion: autoscaling/v2, or for a CPU target alone "
             "targetCPUUtilizationPercentage: 50",
         ),
         (
