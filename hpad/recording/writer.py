@@ -160,12 +160,6 @@ class RecordingWriter:
         """Reconciles that wait to be written."""
         return len(self._queue)
 
-    def clear(self) -> None:
-        """Record none of those that wait."""
-        if self._queue:
-            self._log.warning("reconciles are not recorded, to save memory", reconciles=len(self._queue))
-            self._queue.clear()
-
     async def _write(self) -> None:
         while self._queue or not self._closing:
             if not self._queue:
