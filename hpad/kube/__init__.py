@@ -1,1 +1,1 @@
-"""The one room that speaks to an API server: configuration, client, watch caches, scale, status, events."""
+"""The client of the API server: authentication, requests, watch caches, scale, status, events."""

@@ -217,18 +217,18 @@ class Client:
         data = None if body is None else _Body(body, allowed)
         waits, refused = 0, False
         while True:
-            who = await self.config.identity.headers(self.clock)
+            credentials = await self.config.identity.headers(self.clock)
             try:
-                async with self._answer(method, path, params, {**headers, **who}, data, limits) as answer:
+                async with self._answer(method, path, params, {**headers, **credentials}, data, limits) as answer:
                     return await self._body(answer, method, path)
             except errors.ApiError as error:
-                if error.unauthenticated and not refused and self.config.identity.refuse(who, self.clock):
+                if error.unauthenticated and not refused and self.config.identity.refuse(credentials, self.clock):
                     refused = True
                 elif error.status == 429 and error.retry_after is not None and waits < _MOST_RETRIES:
                     waits += 1
                     await self.clock.sleep(min(error.retry_after, _LONGEST_RETRY_AFTER_S))
                 else:
-                    self._renew_after_cut(error, who)
+                    self._renew_after_cut(error, credentials)
                     raise
 
     async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncGenerator[bytes, None]:
@@ -238,22 +238,22 @@ class Client:
         nothing for `quiet` seconds.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=quiet)
-        who = await self.config.identity.headers(self.clock)
-        headers = {"Accept": "application/json", **who}
+        credentials = await self.config.identity.headers(self.clock)
+        headers = {"Accept": "application/json", **credentials}
         try:
             async with self._answer("GET", path, params, headers, None, limits, _UNLIMITED) as answer:
                 while part := await adapter.read_part(answer):
                     yield part
         except errors.ApiError as error:
             if error.unauthenticated:
-                self.config.identity.refuse(who, self.clock)
-            self._renew_after_cut(error, who)
+                self.config.identity.refuse(credentials, self.clock)
+            self._renew_after_cut(error, credentials)
             raise
 
-    def _renew_after_cut(self, error: errors.ApiError, who: Mapping[str, str]) -> None:
+    def _renew_after_cut(self, error: errors.ApiError, credentials: Mapping[str, str]) -> None:
         """Rereads a client certificate after a dropped connection: with TLS 1.3 that is how it is refused."""
         if self.config.certified and error.reason == errors.CUT:
-            self.config.identity.refuse(who, self.clock)
+            self.config.identity.refuse(credentials, self.clock)
 
     @asynccontextmanager
     async def _answer(

@@ -157,8 +157,8 @@ class Competitors:
             return
         del self._written[target]
         if uid == scale.metadata.get("uid"):
-            held = self._scaled.get(target)
-            self._scaled[target] = (UNNAMED if held is None else held[0], self._clock.monotonic())
+            previous = self._scaled.get(target)
+            self._scaled[target] = (UNNAMED if previous is None else previous[0], self._clock.monotonic())
 
     def status_written(self, key: Key, manager: str) -> None:
         """Called when another client has written the status of this HPA."""

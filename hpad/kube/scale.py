@@ -109,9 +109,9 @@ class Scales:
     ) -> Scale:
         """Updates the cached object from an answer of the server."""
         cache, key = self._cache(ref), Key(namespace, ref.name)
-        held = cache.get(key) if cache is not None else None
-        if cache is not None and held is not None and held.uid == scale.metadata.get("uid", held.uid):
-            known = _updated(held, scale)
+        cached = cache.get(key) if cache is not None else None
+        if cache is not None and cached is not None and cached.uid == scale.metadata.get("uid", cached.uid):
+            known = _updated(cached, scale)
             if written:
                 known = msgspec.structs.replace(known, owner=managed_fields.OURS)
             cache.offer(DecodedObject(key, known.resource_version, known))

@@ -1,4 +1,4 @@
-"""What the tests of this room share: the scripted server, a client of it, and the recorded exchanges."""
+"""Fixtures of these tests: a scripted API server, its client, and recorded exchanges."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ def clock() -> SkippingClock:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No kubeconfig of whoever runs the tests."""
+    """An empty home, so that no kubeconfig of the developer is found."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -1,1 +1,1 @@
-"""How hpad authenticates to an API server: kubeconfig, service account, exec plugins, OIDC."""
+"""Authentication to an API server: kubeconfig, service account, exec plugins."""

@@ -53,13 +53,13 @@ class Identity:
 
     def __init__(
         self,
-        held: Credentials | None = None,
+        initial: Credentials | None = None,
         read: Read | None = None,
         every: float | None = None,
         *,
         patience: float = _READ_TIMEOUT_S,
     ) -> None:
-        self._current = held or Credentials()
+        self._current = initial or Credentials()
         self._headers = _headers(self._current)
         self._read = read
         self._every = every
@@ -133,7 +133,7 @@ async def aside(work: Callable[[], T]) -> T:
         if error is not None:
             result.set_exception(error)
         else:
-            result.set_result(outcome)  # type: ignore[arg-type]  # there is one where there is no error
+            result.set_result(outcome)  # type: ignore[arg-type]  # not None if there is no error
 
     def run() -> None:
         outcome, failure = None, None

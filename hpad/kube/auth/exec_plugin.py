@@ -120,8 +120,8 @@ def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: 
         hint = f"; {spec['installHint']}" if spec.get("installHint") else ""
         raise ConfigError(f"exec: {command[0]} cannot be run: {error.strerror}{hint}") from None
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()[-_QUOTED:]
-        raise ConfigError(f"exec: {command[0]} failed ({done.returncode}): {said or 'no message'}")
+        text = done.stderr.decode("utf-8", "replace").strip()[-_QUOTED:]
+        raise ConfigError(f"exec: {command[0]} failed ({done.returncode}): {text or 'no message'}")
     return done.stdout
 
 
