@@ -21,7 +21,7 @@ from hpad.engine import conditions, decide, examine, fallback_policy, settle
 from hpad.engine.status import next_history
 from hpad.engine.view import DRY_RUN, NO_MATCH, READ_FAILED, STALE, ScaleError, Tunables, View, Withheld
 from hpad.kube import errors
-from hpad.recording import reconciled
+from hpad.recording import encode
 from hpad.store.memory import NOTHING, Last, Memory, PendingRescale, Store, Validity
 from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episode
@@ -36,7 +36,7 @@ Answers = Sequence[Sample | AdapterError]
 class ReconcileRecorder(Protocol):
     """Records reconciles. Must not wait."""
 
-    def note(self, done: reconciled.Reconciled) -> None: ...
+    def note(self, done: encode.RecordedReconcile) -> None: ...
     def forget(self, key: Key) -> None: ...
 
 
@@ -160,7 +160,7 @@ class Reconciler:
         turn, asked, decision, outcome, settlement = await self._decide(turn, asked, worker)
         view = turn.view
         if self._recorder is not None:
-            done = reconciled.Reconciled(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
+            done = encode.RecordedReconcile(view, asked.queries, asked.answers, outcome, decision.scale_to, settlement)
             self._recorder.note(done)
         await self._publish(turn, decision, outcome, settlement)
         self._count(view, settlement, asked.seconds, self._clock.monotonic() - began)

@@ -1,16 +1,14 @@
-"""Writing scenarios and their steps.
-
-The Kubernetes metrics lists that would have given certain answers.
-"""
+"""Writes reconciles as scenarios and steps, in the format that `format` reads and `hpad replay` takes."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from hpad.api import metrics, pod
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, to_builtins
+from hpad.api.metadata import ObjectMeta
 from hpad.api.pod import Pod
 from hpad.api.quantity import Quantity
 from hpad.api.sample import (
@@ -27,7 +25,8 @@ from hpad.api.selector import Selector
 from hpad.api.selector_syntax import Operator
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
-from hpad.engine.view import Competitor, Tunables, Withheld
+from hpad.engine.settle import Outcome, Settlement
+from hpad.engine.view import STALE, Competitor, Tunables, View, Withheld
 from hpad.recording.format import Answer, Reading, Step, converted
 
 
@@ -216,3 +215,72 @@ def _reading(answer: Answer) -> Reading:
     if isinstance(answer, ObjectSample):
         return Reading(value=answer.value, timestamp=answer.timestamp)
     return Reading(values=answer.values, timestamp=answer.timestamp)
+
+
+_CONFLICT = "conflict"
+
+
+class RecordedReconcile(NamedTuple):
+    """What one reconcile saw and did."""
+
+    view: View
+    queries: Sequence[Query | AdapterError]
+    answers: Sequence[Answer]
+    outcome: Outcome | None
+    scale_to: int | None
+    settlement: Settlement
+
+
+def encode_head(done: RecordedReconcile, name: str) -> dict[str, Any]:
+    """Returns the scenario without its steps: the HPA and its history before this reconcile."""
+    view = done.view
+    known_as = ObjectMeta(name=view.hpa.metadata.name, namespace=view.hpa.metadata.namespace)
+    hpa = msgspec.structs.replace(view.hpa, metadata=known_as)
+    scenario = encode_scenario(name, hpa, view.tunables, view.history, ())
+    del scenario["steps"]
+    return scenario
+
+
+def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, Any]:
+    """Returns one step: the inputs, and the results under `expect`. The spec is included if it is new."""
+    view = done.view
+    seen = encode_step(
+        now=view.now,
+        pods=view.pods,
+        queries=done.queries,
+        answers=done.answers,
+        spec=view.hpa.spec if new_spec else None,
+        scale=view.scale,
+        scale_error=None if view.scale_error is None else view.scale_error.message,
+        stale=view.scale_error is not None and view.scale_error.reason == STALE,
+        scale_update_errors=_update_errors(done.outcome),
+        rivals=view.competing_hpas,
+        terms=view.fallback_policies,
+        terms_flaw=view.fallback_error,
+        set_by_other=view.set_by_other,
+        competitors=view.competitors,
+        withheld=None if done.outcome is None else done.outcome.withheld,
+    )
+    return {**seen, "expect": results(done.scale_to, done.outcome, done.settlement)}
+
+
+def _update_errors(outcome: Outcome | None) -> list[str]:
+    if outcome is None or outcome.withheld is not None:
+        return []
+    conflicts = [_CONFLICT] * max(len(outcome.attempts) - 1, 0)
+    return conflicts if outcome.error is None else [*conflicts, outcome.error]
+
+
+def results(scale_to: int | None, outcome: Outcome | None, settlement: Settlement) -> dict[str, Any]:
+    """Returns the results of a reconcile, as `hpad replay` prints them and a recording holds them under `expect`."""
+    written = outcome is not None and outcome.written
+    return {
+        "scaleTo": scale_to if written else None,
+        "scaleUpdateAttempts": [] if outcome is None else list(outcome.attempts),
+        "statusUpdate": to_builtins(settlement.status) if settlement.status_changed else None,
+        "events": [[event.type, event.reason, event.message] for event in settlement.events],
+        "error": settlement.error,
+        "action": settlement.action,
+        "errorLabel": settlement.error_label,
+        "metricComputations": [list(labels) for labels in settlement.metric_computations],
+    }

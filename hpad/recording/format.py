@@ -1,11 +1,15 @@
-"""Scenarios: what reconciles of one HPA saw, as JSON. A bug report is a recording.
+"""The format of recordings: one recording holds scenarios, one scenario holds the consecutive steps of one HPA.
 
-The format is that of the conformance vectors. What it can't say is said in fields of our own, all optional, that a
-reader of the plain format may skip: `history` of a scenario (what was remembered when it began), `rivals` of a step
-(names, in place of `otherHpaSelectors`), `competitors` of a step (other writers of target or status),
-`setByOther` (another client has set the replicas since the HPA did), `withheld` (why the count was decided but not
-sent) and `answers` of a step (what the metric sources said, one entry per metric, in place of the three metrics lists:
-two External metrics of one name, a source that is no Kubernetes API).
+A scenario is one JSON object, in the format of the conformance vectors. Optional fields of hpad's own carry what that
+format cannot say; other readers may ignore them:
+
+- `history` of a scenario: the recommendations and rescales before the first step.
+- `rivals` of a step: the names of competing HPAs, in place of `otherHpaSelectors`.
+- `competitors` of a step: other writers of the target or the status.
+- `setByOther` of a step: another client has set the replicas since the HPA did.
+- `withheld` of a step: why a decided count was not sent.
+- `answers` of a step: one answer per metric, in place of the metrics lists. They serve sources that are no Kubernetes
+  API, and two External metrics with one name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +58,7 @@ _NO_MATCH_TEXT = "no matches for kind"
 
 
 class _Lenient(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What may carry more than we read."""
+    """A struct that ignores unknown fields."""
 
 
 class _PodMetrics(_Lenient, frozen=True):
@@ -73,7 +77,7 @@ class _ExternalMetrics(_Lenient, frozen=True):
 
 
 class Reading(_Lenient, frozen=True):
-    """An answer of a metric source: of pods, of one object, of several series, or an error."""
+    """The answer of a metric source: values of pods, of one object or of several series, or an error."""
 
     pods: dict[str, PodValue] | None = None
     value: int | None = None
@@ -84,14 +88,14 @@ class Reading(_Lenient, frozen=True):
 
 
 class _Terms(_Lenient, frozen=True):
-    """Those of one metric, as people write them: `replicas:5 after 3m0s`, and a quantity."""
+    """The fallback policy of one metric as text, such as `replicas:5 after 3m0s`, and its activation as a quantity."""
 
     fallback: str | None = None
     activation: str | None = None
 
 
 class Step(_Lenient, frozen=True):
-    """What one reconcile saw. `spec` is the HPA's new spec from this step on, None where it is unchanged."""
+    """The inputs of one reconcile. `spec` is the HPA's spec from this step on, None if it is unchanged."""
 
     time: Moment
     spec: HorizontalPodAutoscalerSpec | None = None
@@ -120,8 +124,8 @@ class Step(_Lenient, frozen=True):
         return ScaleError(self.scale_error, STALE if self.stale else reason)
 
     @property
-    def agreed(self) -> tuple[FallbackPolicy, ...]:
-        """The terms of each metric, none where none were recorded; raises RecordingError."""
+    def policies(self) -> tuple[FallbackPolicy, ...]:
+        """The fallback policy of each metric; empty if none were recorded. Raises RecordingError."""
         try:
             return tuple(
                 FallbackPolicy(
@@ -134,14 +138,14 @@ class Step(_Lenient, frozen=True):
             raise RecordingError(f"terms: {error}") from error
 
     def selected(self) -> tuple[Pod, ...]:
-        """The pods that match the scale's selector, in their order; none where it can't be told."""
+        """Returns the pods that match the scale's selector, in order; none without a valid selector."""
         chosen = None if self.scale is None else self.scale.pod_selector
         if chosen is None:
             return ()
         return tuple(pod.from_wire(each) for each in self.pods if chosen.matches(each.metadata.labels or {}))
 
-    def rivalling(self, others: Mapping[str, Selector]) -> tuple[str, ...]:
-        """The names of the other HPAs that claim any of the selected pods."""
+    def competing_hpas(self, others: Mapping[str, Selector]) -> tuple[str, ...]:
+        """Returns the names of the other HPAs whose selectors match any of the selected pods."""
         if self.rivals is not None:
             return self.rivals
         if not others:
@@ -150,7 +154,7 @@ class Step(_Lenient, frozen=True):
         return tuple(sorted(name for name, theirs in others.items() if any(theirs.matches(p.labels) for p in chosen)))
 
     def answer(self, queries: Sequence[Query | AdapterError]) -> list[Answer]:
-        """What the metric sources said, one result per query, in order."""
+        """Returns one recorded answer per query, in order. Raises RecordingError."""
         if self.answers is not None:
             if len(self.answers) != len(queries):
                 raise RecordingError(f"answers: {len(self.answers)} entries for {len(queries)} metrics")
@@ -206,7 +210,7 @@ class Scenario(_Lenient, frozen=True):
 
     @property
     def tunables(self) -> Tunables:
-        """The numbers and gates in force; raises RecordingError naming a gate that doesn't exist."""
+        """The settings and feature gates of the engine. Raises RecordingError for an unknown gate."""
         held = self.controller
         try:
             gates = Gates.replayed(held.feature_gates)
@@ -224,7 +228,7 @@ class Scenario(_Lenient, frozen=True):
 
     @property
     def others(self) -> dict[str, Selector]:
-        """The selectors of the other HPAs, by name; raises RecordingError."""
+        """The selectors of the other HPAs, by name. Raises RecordingError."""
         try:
             return {name: selector.parse(text) for name, text in self.other_hpa_selectors.items()}
         except SelectorError as error:
@@ -246,7 +250,7 @@ def decode_step(value: Any, where: str = "") -> Step:
 
 
 def converted(value: Any, kind: Any, where: str) -> Any:
-    """JSON-like builtins as a struct; raises RecordingError naming the field below `where`."""
+    """Converts JSON-like builtins to a struct. Raises RecordingError naming the field below `where`."""
     try:
         return msgspec.convert(_without_nulls(value), kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
@@ -257,7 +261,7 @@ def converted(value: Any, kind: Any, where: str) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """JSON as Go reads it: a null field is an absent one."""
+    """Drops null fields: Go reads a null field as an absent one."""
     if isinstance(value, dict):
         return {name: _without_nulls(held) for name, held in value.items() if held is not None}
     return [_without_nulls(held) for held in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Replay what reconciles saw, and see what they decide: offline, with nothing but the engine."""
+"""Replays scenarios: reads recordings and runs the engine on the inputs of each step, without a cluster."""
 
 import gzip
 import io
@@ -13,13 +13,14 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, to_builtins
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.view import View
+from hpad.recording.encode import results
 from hpad.recording.format import RecordingError, Scenario, Step, decode_scenario, decode_step
 
 ATTEMPTS: Final = 5
@@ -47,7 +48,10 @@ def replay(scenario: dict[str, Any]) -> dict[str, Any]:
     Raises RecordingError (a ValueError) naming the field that can't be read.
     """
     decoded = decode_scenario(scenario)
-    return {"id": decoded.id, "steps": [_written(replayed) for replayed in run(decoded)]}
+    return {
+        "id": decoded.id,
+        "steps": [results(each.decision.scale_to, each.outcome, each.settlement) for each in run(decoded)],
+    }
 
 
 def run(scenario: Scenario) -> Iterator[Replayed]:
@@ -67,8 +71,8 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             scale=step.scale,
             scale_error=step.scale_failure,
             pods=step.selected(),
-            competing_hpas=step.rivalling(others),
-            fallback_policies=step.agreed,
+            competing_hpas=step.competing_hpas(others),
+            fallback_policies=step.policies,
             fallback_error=step.terms_flaw,
             set_by_other=step.set_by_other,
             competitors=step.competitors,
@@ -177,21 +181,6 @@ def _carried(hpa: HorizontalPodAutoscaler, settlement: Settlement) -> tuple[Hori
     if settlement.status_changed:
         hpa = msgspec.structs.replace(hpa, status=settlement.status)
     return hpa, settlement.history
-
-
-def _written(replayed: Replayed) -> dict[str, Any]:
-    outcome, settlement = replayed.outcome, replayed.settlement
-    done = outcome is not None and outcome.written
-    return {
-        "scaleTo": replayed.decision.scale_to if done else None,
-        "scaleUpdateAttempts": [] if outcome is None else list(outcome.attempts),
-        "statusUpdate": to_builtins(settlement.status) if settlement.status_changed else None,
-        "events": [[event.type, event.reason, event.message] for event in settlement.events],
-        "error": settlement.error,
-        "action": settlement.action,
-        "errorLabel": settlement.error_label,
-        "metricComputations": [list(labels) for labels in settlement.metric_computations],
-    }
 
 
 @contextmanager

@@ -1,15 +1,12 @@
-"""The flight recorder: each reconcile's inputs and outputs on disk, readable by `hpad replay`.
+"""Writes each reconcile's inputs and results to disk, in the format that `hpad replay` reads.
 
-A file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is one whole scenario: it grows by a step per
-reconcile, in place, and is complete after every one of them. The next line begins, with the history as it is then,
-after a day's worth of steps, where a step does not follow from the last one (an HPA made anew, a break, a clock that
-was set), and where a step could not be written (to a file that somebody took away, say).
+There is one file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is one scenario. It grows in place
+by one step per reconcile and is complete after each of them. A new line begins after a day's worth of steps, after a
+step that does not follow from the one before (an HPA created again, a gap, a clock step), and after a failed write.
 
-Only the user of the daemon may read a recording (mode 0600; 0700 for a folder that is created).
-
-The folder is kept to a limit (see `rotation`): a file that has become large is gone on with in START-1, START-2, ...
-
-The files of a folder, kept to so many bytes in all: those that were written to longest ago go first.
+Only the user of the daemon may read a recording (mode 0600; 0700 for a folder that is created). `Rotation` limits the
+size of the folder: a large file is continued in START-1, START-2, and so on, and the files written to longest ago are
+deleted first.
 """
 
 import asyncio
@@ -29,18 +26,18 @@ from hpad.api.hpa import HorizontalPodAutoscalerSpec
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.history import History
-from hpad.recording import reconciled
+from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
 from hpad.recording.format import RecordingError
 from hpad.telemetry.episode import Episode
 
 _PART: Final = 16
-"""The largest file is this part of all, so that what goes at a time is little of what is kept."""
+"""A file may take this part of the limit, so that a deletion removes little of what is recorded."""
 _LOWERED: Final = 0.9
-"""To this part of the limit the files are brought when they have passed it: looking at all of them takes time."""
+"""Deletion goes down to this part of the limit, so that the folder is not listed at each write."""
 
 
 class Rotation:
-    """`names` are those of our files: no other one counts, or is removed. `limit` in bytes; 0: none."""
+    """Limits the size of a folder. Files that match `names` count. `limit` is in bytes; 0 means no limit."""
 
     def __init__(self, folder: Path, names: re.Pattern[str], limit: int) -> None:
         self.limit = limit
@@ -50,16 +47,16 @@ class Rotation:
 
     @property
     def largest(self) -> int | None:
-        """From this size on a file should be gone on with in another one, None: never."""
+        """The size in bytes from which a file is continued in another one; None without a limit."""
         return self.limit // _PART or None
 
     def measure(self) -> set[Path]:
-        """Take stock, of what earlier processes left, too; returns and raises as `grew`."""
+        """Measures the folder, with the files of earlier processes; returns and raises as `grew`."""
         self._taken = sum(size for _, size, _ in self._files())
         return self.grew(0)
 
     def grew(self, size: int) -> set[Path]:
-        """So many bytes were added; returns the files that were removed to make room for them. Raises OSError."""
+        """Counts `size` added bytes; returns the files that were deleted to make room. Raises OSError."""
         self._taken += size
         if not self.limit or self._taken <= self.limit:
             return set()
@@ -75,7 +72,7 @@ class Rotation:
         return removed
 
     def _files(self) -> list[tuple[int, int, Path]]:
-        """When each was last written to, its size and itself."""
+        """Returns the time of the last write, the size and the path of each file."""
         found = []
         for path in self._folder.iterdir():
             if self._names.search(path.name):
@@ -94,7 +91,7 @@ _NUMBER: Final = len("-9999999")
 
 
 class _File(msgspec.Struct):
-    """A file being written, the scenario at its end (no steps: none to go on with), and what was left by its last."""
+    """A file, its last scenario (`steps` 0: it cannot be continued), and the HPA and history after the last step."""
 
     path: Path
     scenarios: int = 0
@@ -107,16 +104,16 @@ class _File(msgspec.Struct):
 
 
 class RecordingWriter:
-    """Takes reconciles at once (`note`) and writes them in a thread; what cannot be written is reported.
+    """Queues reconciles (`note`) and writes them in a thread; failures are logged.
 
-    `limit` is what all recordings of the folder may take in bytes, those of earlier processes included; 0: no limit.
+    `limit` is the size of the folder in bytes, including the recordings of earlier processes; 0 means no limit.
     """
 
     def __init__(self, folder: Path, clock: Clock, limit: int = 0) -> None:
         self._folder = folder
         self._rotation = Rotation(folder, _NAMES, limit)
         self._clock = clock
-        self._queue: deque[reconciled.Reconciled | Key] = deque(maxlen=_QUEUED)
+        self._queue: deque[RecordedReconcile | Key] = deque(maxlen=_QUEUED)
         self._filled = asyncio.Event()
         self._files: dict[Key, _File] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -138,26 +135,26 @@ class RecordingWriter:
         self._writer = asyncio.create_task(self._write())
 
     async def stop(self) -> None:
-        """Write what is left."""
+        """Writes the queued reconciles and ends."""
         self._closing = True
         self._filled.set()
         if self._writer is not None:
             await self._writer
 
-    def note(self, done: reconciled.Reconciled) -> None:
-        """Take a reconcile; never waits."""
+    def note(self, done: RecordedReconcile) -> None:
+        """Queues a reconcile; never waits."""
         if len(self._queue) == _QUEUED:
             self._slow.occurred(waiting=_QUEUED)
         self._queue.append(done)
         self._filled.set()
 
     def forget(self, key: Key) -> None:
-        """The HPA is gone: nothing is kept of it but its file."""
+        """The HPA was deleted: drops everything but its file."""
         self._queue.append(key)
         self._filled.set()
 
     def __len__(self) -> int:
-        """Reconciles that wait to be written."""
+        """The number of queued reconciles."""
         return len(self._queue)
 
     async def _write(self) -> None:
@@ -177,7 +174,7 @@ class RecordingWriter:
             except (OSError, ValueError, RuntimeError) as error:  # no room, nothing JSON can say, no thread
                 self._failing.occurred(hpa=str(done.view.hpa.metadata.key), error=str(error))
 
-    def _append(self, done: reconciled.Reconciled) -> None:
+    def _append(self, done: RecordedReconcile) -> None:
         """Runs in a thread, one call at a time."""
         key = done.view.hpa.metadata.key
         file = self._files.get(key)
@@ -191,7 +188,7 @@ class RecordingWriter:
         self._put(file, done)
         self._drop(self._rotation.grew(file.size - before))
 
-    def _put(self, file: _File, done: reconciled.Reconciled) -> None:
+    def _put(self, file: _File, done: RecordedReconcile) -> None:
         hpa, steps, file.steps = done.view.hpa, file.steps, 0
         if steps in (0, _LONGEST) or done.view.history != file.history or hpa.metadata.uid != file.uid:
             self._begin(file, done)
@@ -201,14 +198,14 @@ class RecordingWriter:
         file.uid, file.spec, file.history = hpa.metadata.uid, hpa.spec, done.settlement.history
 
     def _drop(self, removed: set[Path]) -> None:
-        """What is recorded next of these HPAs begins anew."""
+        """Starts new files for the HPAs whose files were deleted."""
         if removed:
             self._log.info("recordings were removed to make room", files=len(removed), limit=self._rotation.limit)
             self._files = {key: file for key, file in self._files.items() if file.path not in removed}
 
-    def _begin(self, file: _File, done: reconciled.Reconciled) -> None:
-        head = msgspec.json.encode(reconciled.head(done, f"{file.path.stem}-{file.scenarios}"))
-        step = msgspec.json.encode(reconciled.step(done, new_spec=False))
+    def _begin(self, file: _File, done: RecordedReconcile) -> None:
+        head = msgspec.json.encode(encode_head(done, f"{file.path.stem}-{file.scenarios}"))
+        step = msgspec.json.encode(encode_reconcile(done, new_spec=False))
         with open(file.path, "a+b", opener=_private) as out:
             if _is_cut(out):
                 out.write(b"\n")
@@ -216,9 +213,9 @@ class RecordingWriter:
             file.size = out.tell()
         file.scenarios, file.steps = file.scenarios + 1, 1
 
-    def _grow(self, file: _File, done: reconciled.Reconciled) -> None:
-        """Put the step where the line's end was: one write, so that a reader sees the line whole."""
-        step = msgspec.json.encode(reconciled.step(done, new_spec=done.view.hpa.spec != file.spec))
+    def _grow(self, file: _File, done: RecordedReconcile) -> None:
+        """Overwrites the end of the line with the step and a new end, in one write: a reader sees a complete line."""
+        step = msgspec.json.encode(encode_reconcile(done, new_spec=done.view.hpa.spec != file.spec))
         with file.path.open("r+b") as out:
             out.seek(-len(_TAIL), os.SEEK_END)
             out.write(b"," + step + _TAIL)
@@ -226,19 +223,19 @@ class RecordingWriter:
 
 
 def _opened(path: Path) -> _File:
-    """A file to go on with: an HPA that was gone for a while has some scenarios in it already."""
+    """Returns the file to continue: it has scenarios if the HPA was deleted and created again."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as held:
         return _File(path, scenarios=sum(1 for _ in held), size=held.tell())
     return _File(path)
 
 
 def _private(path: str, flags: int) -> int:
-    """Opens a file that, if it is created, no other user can read at any moment: it tells what each HPA sees."""
+    """Opens a file; if it is created, no other user can ever read it."""
     return os.open(path, flags, 0o600)
 
 
 def _is_cut(out: BinaryIO) -> bool:
-    """Whether the last line of the file has no end, since a step was written in part."""
+    """Whether the last line of the file is incomplete, after a partial write."""
     if not out.tell():
         return False
     out.seek(-1, os.SEEK_END)
@@ -246,9 +243,9 @@ def _is_cut(out: BinaryIO) -> bool:
 
 
 def file_name(namespace: str, name: str, started: str) -> str:
-    """Of a record; whatever an HPA is called, it is one name and no path.
+    """Returns the name of a recording: always one file name, never a path, whatever the HPA is called.
 
-    One that would be longer than file systems let it be is cut, and told from others by a digest.
+    A name that is too long for file systems is cut and gets a digest.
     """
     stem, tail = f"{quote(namespace, safe='')}.{quote(name, safe='')}", f".{started}.jsonl"
     room = _LONGEST_NAME - len(tail) - _NUMBER

@@ -1,7 +1,8 @@
-"""Memories by HPA: those of HPAs that are there as decisions read them, those of HPAs that vanished as records.
+"""The memories by HPA: those of existing HPAs as objects, those of deleted HPAs as encoded records.
 
-A memory is some sixty objects of three kilobytes together, and its record one of a few hundred bytes. Whoever comes
-back is given the memory anew, at the cost of reading a record: what a restart would have kept of it.
+A memory is about sixty objects of three kilobytes together; its record has a few hundred bytes. This prevents HPAs that
+are created and deleted all the time from filling the memory limit. A deleted HPA that comes back is decoded again, with
+what a restart would have kept.
 """
 
 from collections.abc import Iterator

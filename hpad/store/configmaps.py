@@ -1,17 +1,15 @@
-"""Records of HPAs in ConfigMaps: what an hpad in the cluster remembers, for whichever replica comes next.
+"""Records in ConfigMaps: the storage backend in the cluster, for the replica that acts next.
 
-Objects NAME-0, NAME-1, ... hold up to HPAS of them each, packed into one value, so that a save is one write for many
-HPAs; they are found by asking for one after the other (past one that somebody deleted) and are never deleted, only
-emptied. A write builds on the resourceVersion that was seen last. Where somebody else wrote in between (another replica
-whose HPAs share an object), the object is read again and only what is ours at that moment is put on top.
+Objects NAME-0, NAME-1, ... hold up to HPAS records each, packed into one value, so that a save is one write for many
+HPAs. They are found by counting, past one missing object, and are never deleted, only emptied.
 
-Where replicas share the HPAs, objects are shared among them in the same way, and each saves in its own, so that nobody
-is in another's way. When HPAs or objects change hands, records move with the next save; the copy that stays behind is
-older than the one elsewhere, and its object's new owner leaves it out after a while.
-
-A value that can't be read is left in the object under another name, for people to look at (the beginning of it, if it
-is large). An object with the value of a later version is left alone, for that version to find: what is ours goes
-elsewhere.
+- A write builds on the resourceVersion seen last. After a conflict the object is read again, and only records of HPAs
+  that this process owns at that moment are put on top. This prevents two replicas from overwriting each other.
+- Members of a shard group divide the objects as they divide the HPAs, and each saves in its own, which avoids
+  conflicts. When HPAs or objects are reassigned, records move with the next save. The copy left behind is older; the
+  object's new owner drops it after a while.
+- A value that cannot be read stays in the object under another name, for people to look at, cut if it is large.
+- An object with a value of a later version is left alone, so that a rollback loses nothing; records go elsewhere.
 """
 
 import asyncio
@@ -308,7 +306,7 @@ class ConfigMaps:
         try:
             box.records, box.size = _unpacked(value)
         except ValueError as error:
-            self._log.error("histories can't be read: their HPAs count as new", object=key.name, why=str(error))
+            self._log.error("records cannot be read: their HPAs count as new", object=key.name, why=str(error))
             self._emptied = True
             box.later = isinstance(error, _Later)
             if not box.later:

@@ -1,21 +1,18 @@
-"""What is remembered of each HPA from reconcile to reconcile; this form of it is lost when the process ends.
+"""State per HPA from reconcile to reconcile, and for how long it is complete. `InMemory` does not outlive the process.
 
-For how long a memory is the whole story of its HPA.
+A process that is killed may have made a turn that was never saved. The next process then misses that turn's
+recommendations, and a stabilization window would end too early. Therefore each memory states when the next turn was
+planned. A memory loaded before that time is complete, since no turn can have been made meanwhile. A memory loaded later
+may have a gap. Two mechanisms keep this true:
 
-A process that is killed may have made a turn that was never saved: its recommendations are missing from what the next
-process reads, and a stabilization window would end too early. So each memory says when the next turn was planned. What
-is read before that time is whole: no turn can have been made since. What is read later may have a hole in it.
+- A turn before the planned one (the HPA was edited, or hpad was just started) is first noted in the store, which
+  invalidates the memory there (`invalidated`).
+- A process that ends, or hands the HPA off, notes that it makes no further turn (`closed`). Such a memory is complete
+  until the planned turn is a period late, on another machine as well.
 
-Two things keep that true:
-
-- A turn before the planned one (the HPA was edited, or hpad has just been started) is noted in the store first: from
-  then on the memory in the store is valid no longer (`invalidated`).
-- A process that ends, or hands the HPA over, notes that it makes no further turn (`closed`). Such a memory is whole
-  until the planned turn is a period late, and on another machine as well.
-
-Time is measured by the monotonic clock where both processes run in one boot of one machine, which a wall clock that is
-set meanwhile does not change. Of another boot nothing is known but wall times, which two machines do not share exactly:
-there a memory is whole only if it was sealed.
+Time is measured by the monotonic clock if both processes run in one boot of one machine, so a wall clock that is set
+does not matter. Across boots only wall times are known, which two machines do not share exactly. There a memory is
+complete only if it was closed.
 """
 
 from collections.abc import Collection, Iterator
@@ -33,7 +30,7 @@ from hpad.engine.history import EMPTY, History, Rescale
 SLIGHT: Final = 2e-3
 """Seconds by which a planned turn may come early: timers round to whole milliseconds."""
 SKEW: Final = timedelta(minutes=1)
-"""Two machines' clocks may be so far apart."""
+"""The largest expected difference between the wall clocks of two machines."""
 
 
 class Validity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -83,7 +80,7 @@ class Validity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class StoreError(Exception):
-    """Nothing can be kept where the settings say; the message names the place and says why."""
+    """The store of the settings cannot be used; the message names the place and the reason."""
 
 
 class Last(msgspec.Struct, frozen=True):

@@ -1,20 +1,19 @@
-"""Memories that outlive the process: a dictionary that decisions read, and a shelf it is copied to.
+"""The store that survives the process: memories in a map that decisions read, copied to a storage backend.
 
-Decisions never wait for a read, and for a write in one case only. The order of writes, and why:
+Decisions never wait for a read, and for a write only before a rescale. The order of writes:
 
-1. Before a rescale is written to the API server, the memory with the recommendation of this reconcile and with the
-   rescale as `pending` is put and flushed. So whatever the API server has seen of us is on the shelf, too.
-2. After it, the memory with the rescale in its history (or without, where it was refused) is put. It reaches the shelf
-   with the next regular save.
+1. Before a rescale is sent to the API server, the memory with this reconcile's recommendation and with the rescale as
+   `pending` is put and flushed. This prevents a rescale on the API server that the backend does not know of.
+2. After it, the memory with the rescale in its history is put, or without it if the rescale was refused. The next
+   regular save writes it.
 
-Killed before 1, the reconcile has not happened. Killed between, the target's count tells at the next start whether the
-rescale was done: if so, it is in the history with the time it was decided at; if not, it is not. Killed after 2 but
-before the save, it is the same as between. What can be lost is what came since the last regular save and led to no
-write: one recommendation an HPA, as if one tick's metrics had failed.
+A process killed before 1 has changed nothing. One killed between 1 and 2, or before the save after 2, leaves a pending
+rescale. The next start compares it with the target's count and adds it to the history if it was done. A crash can lose
+what came since the last regular save and led to no write: one recommendation per HPA, as if the metrics of one turn had
+failed.
 
-Where a shelf can't be written to, decisions go on, each rescale after one attempt to save. A later start then finds
-records with a gap behind them: `validity` tells them from others, and `control.resume` takes care that they only ever
-hold a target longer.
+While the backend fails, decisions go on, and each rescale first tries once to save. A later start then finds records
+with a gap after them. `Validity` detects the gap, and recovery only ever holds the target for longer.
 """
 
 import asyncio
@@ -33,23 +32,23 @@ from hpad.store.memory import NOTHING, Memory, assessed
 from hpad.telemetry import Telemetry
 
 GRACE = timedelta(hours=1)
-"""How long a vanished HPA is remembered: long enough for an API server or a folder that is empty by mistake."""
+"""How long the state of a deleted HPA is kept, in case the API server or a folder is empty by mistake."""
 MOST_GONE = 1 << 14
-"""So many vanished HPAs are remembered at most; of more, those that vanished last."""
+"""The number of deleted HPAs whose state is kept; the latest ones, if there are more."""
 _PATIENCE = 2.0
-"""Seconds a rescale waits for the shelf."""
+"""Seconds that a rescale waits for the backend."""
 _RETRY = 1.0
 _GROUPS = 8
-"""So many groups are saved at a time."""
+"""The number of groups per save."""
 _ENCODED = 100
-"""After so many records, a few milliseconds of work, it is somebody else's turn."""
+"""Other tasks run after this number of encoded records, a few milliseconds of work."""
 _SWEEP = 60.0
 
 
 class Backend(Protocol):
-    """Where records survive. Nothing here raises: what fails is part of the answer, as a sentence.
+    """Where records survive the process. No method raises: errors are returned as sentences.
 
-    `group` says which keys are written together: records of one group go out in one write.
+    `group` returns which keys are written together: the records of one group are one write.
     """
 
     name: str
@@ -57,26 +56,26 @@ class Backend(Protocol):
     def group(self, key: Key) -> Hashable: ...
 
     async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
-        """All records (of one key there may be several), and what went wrong: then loading may be tried again."""
+        """Returns all records, possibly several of one key, and an error after which a load may be tried again."""
         ...
 
     async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
-        """Write records (None: delete), all those of a group or none; those that were not written, and why."""
+        """Writes records (None: delete), all of a group or none. Returns the keys not written, with the errors."""
         ...
 
     async def quarantine(self, keys: Collection[Key]) -> None:
-        """The records of these keys are damaged: put them aside for people to look at, out of the way of `load`.
+        """Moves damaged records aside, for people to look at, so that `load` does not return them again.
 
-        Others may go with them; they are saved anew.
+        Other records may be moved with them; they are saved again.
         """
         ...
 
     def emptied(self) -> bool:
-        """Whether records that had been saved are gone, found out since this was asked last: they are saved anew."""
+        """Whether saved records were found missing since the last call; all records are then saved again."""
         ...
 
     async def size(self) -> int:
-        """Bytes taken."""
+        """Returns the size in bytes."""
         ...
 
     async def close(self) -> None: ...
@@ -94,9 +93,10 @@ class Pace(NamedTuple):
 
 
 class PersistentStore:
-    """A Store on a shelf. `run` it in the background, then `stop` it: that saves what is left.
+    """A Store on a storage backend. `run` it in the background, then `stop` it, which saves the rest.
 
-    `owns` tells which HPAs are ours at this moment: nothing is saved of others, whose records may be newer than ours.
+    `owns` tells whether this process may save the state of an HPA. Nothing is saved of others, whose owners may have
+    newer records.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class PersistentStore:
         self._memories = CompactMap()
         self._changed: set[Key] = set()
         self._saving: set[Key] = set()
-        """In flight: taken out of `_changed`, and not known to be saved yet."""
+        """Taken out of `_changed`, and not known to be saved yet."""
         self._urgent: dict[Key, asyncio.Future[None]] = {}
         self._gone: dict[Key, datetime] = {}
         self._loaded = asyncio.Event()
         self._stale: set[Key] | None = None
-        """Until `_loaded`: of whom the shelf may know more than we do; None: of everybody."""
+        """Until `_loaded`: the HPAs of which the backend may have newer records; None: all HPAs."""
         self._wanted = asyncio.Event()
         self._reread = asyncio.Event()
         self._reread.set()
@@ -129,11 +129,11 @@ class PersistentStore:
 
     @property
     def trouble(self) -> str | None:
-        """Why histories would not survive a restart now, None if they would."""
+        """Why the state would not survive a restart now, None if it would."""
         return self._trouble
 
     def retune(self, pace: Pace) -> None:
-        """Another pace from the next save on."""
+        """Uses another pace from the next save on."""
         self._pace = pace
 
     def get(self, key: Key) -> Memory:
@@ -145,7 +145,7 @@ class PersistentStore:
         self._changed.add(key)
 
     def forget(self, key: Key) -> None:
-        """Forgotten after GRACE, unless it comes back under its uid before."""
+        """Drops the state after GRACE, unless the HPA comes back with its uid before."""
         if key in self._memories:
             self._gone.setdefault(key, self._clock.now())
             self._memories.mark_loaded(key)
@@ -171,7 +171,7 @@ class PersistentStore:
         self._changed.update([key for key in keys if self._memories.mark_closed(key, now)])
 
     async def flush(self, keys: Collection[Key]) -> None:
-        """A save in flight is waited for as well: saves come one after the other, and the next one answers."""
+        """Waits for a running save as well: saves run one after the other, and the next one answers."""
         loop = asyncio.get_running_loop()
         unsaved = (self._changed | self._saving).intersection(keys)
         waiting = [self._urgent.setdefault(key, loop.create_future()) for key in unsaved]
@@ -180,7 +180,7 @@ class PersistentStore:
             await asyncio.wait(waiting, timeout=_PATIENCE)
 
     def refresh(self, keys: Collection[Key] | None = None) -> None:
-        """Have them read again: HPAs have become ours that were another's. `get_loaded` waits for it."""
+        """Reads the records again of HPAs that another process owned; `get_loaded` waits for the result."""
         if keys is None:
             self._stale = None
         elif self._loaded.is_set():
@@ -192,7 +192,7 @@ class PersistentStore:
         self._wanted.set()
 
     async def run(self, exists: Callable[[Key], bool] = lambda key: True) -> None:
-        """Load, then save what changes, for ever. `exists` tells HPAs that are there from those to be forgotten."""
+        """Loads, then saves changes until cancelled. HPAs for which `exists` is False are dropped after GRACE."""
         swept = saved = self._clock.monotonic()
         while True:
             if self._reread.is_set():
@@ -212,13 +212,13 @@ class PersistentStore:
             await self._clock.sleep(began + self._pace.tick - self._clock.monotonic())
 
     async def stop(self) -> None:
-        """Save what is left, and close the shelf; call it when `run` and all turns have ended."""
+        """Saves the rest and closes the backend; to be called after `run` and all turns have ended."""
         self.mark_closed(tuple(self._memories))
         await self._save(everything=True)
         await self._backend.close()
 
     async def _due(self, rest: float) -> None:
-        """Wait for something urgent, but not for longer than that."""
+        """Waits for an urgent save, at most `rest` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest):
                 await self._wanted.wait()
@@ -237,14 +237,13 @@ class PersistentStore:
         if damaged:
             await self._backend.quarantine(damaged)
             self._changed.update(self._memories)
-        self._log.info("histories read", hpas=len(self._memories))
+        self._log.info("state loaded", hpas=len(self._memories))
         self._telemetry.store.size(len(self._memories), await self._backend.size())
         if not self._reread.is_set():
             self._loaded.set()
 
     def _take(self, rows: list[tuple[Key, bytes]]) -> set[Key]:
-        """Take over what is newer than what we hold of those who are stale; the keys of the records that can't be
-        read."""
+        """Takes over newer records of stale HPAs; returns the keys of damaged records."""
         for key in tuple(self._memories):
             if self._stale is None or key in self._stale:
                 self._memories.invalidate(key)
@@ -257,8 +256,7 @@ class PersistentStore:
         return damaged
 
     def _read(self, rows: list[tuple[Key, bytes]]) -> tuple[dict[Key, Memory], set[Key]]:
-        """The newest memory of each key of which the shelf may know more than we do, and the keys of the records that
-        can't be read."""
+        """Returns the newest memory of each stale HPA, and the keys of damaged records."""
         now = Moment.now(self._clock)
         found: dict[Key, Memory] = {}
         damaged = set()
@@ -277,8 +275,9 @@ class PersistentStore:
         return found, damaged
 
     async def _save(self, *, everything: bool) -> None:
-        """One write a group: of all groups, or of those with something urgent in them. They are saved some at a time;
-        who becomes urgent meanwhile goes next.
+        """Saves all groups, or those with urgent records, some groups at a time and one write per group.
+
+        Records that become urgent meanwhile go first in the next part.
         """
         groups = list(dict.fromkeys(map(self._backend.group, self._changed))) if everything else []
         waiting: list[tuple[Key, asyncio.Future[None]]] = []
@@ -299,7 +298,7 @@ class PersistentStore:
             self._telemetry.store.size(len(self._memories), await self._backend.size())
 
     async def _save_groups(self, groups: Collection[Hashable], failed: dict[Key, str]) -> bool:
-        """Whether there was anything to save, of ours; what failed is added, and has changed as before."""
+        """Returns whether there was anything to save. Adds failed keys to `failed`; they stay changed."""
         changed = {key for key in self._changed if self._backend.group(key) in groups}
         self._changed -= changed
         keys = {key for key in changed if self._owns(key)}
@@ -320,7 +319,7 @@ class PersistentStore:
         return True
 
     async def _records(self, keys: Collection[Key]) -> dict[Key, bytes | None]:
-        """What is to be saved (None: deleted); others may go on with their work in between."""
+        """Returns the records to save (None: delete); other tasks run in between."""
         changes: dict[Key, bytes | None] = {}
         for number, key in enumerate(keys, start=1):
             changes[key] = self._memories.record(key)
@@ -329,16 +328,16 @@ class PersistentStore:
         return changes
 
     def _judge(self, doing: str, trouble: str | None) -> None:
-        """A log line when something goes wrong, when it goes wrong otherwise, and when it is over."""
+        """Logs when an error begins, changes or ends."""
         if trouble is not None:
             self._telemetry.store.failed(doing)
         if trouble == self._trouble:
             return
         self._trouble = trouble
         if trouble is None:
-            self._log.info("histories survive a restart again")
+            self._log.info("state survives a restart again")
         else:
-            self._log.error(f"cannot {doing} histories: decisions go on, but a restart would forget", error=trouble)
+            self._log.error(f"cannot {doing} the state: decisions go on, but a restart would lose it", error=trouble)
 
     def _sweep(self, exists: Callable[[Key], bool]) -> None:
         now = self._clock.now()
@@ -355,7 +354,7 @@ class PersistentStore:
                 self._changed.add(key)
 
     async def _pack(self) -> None:
-        """Who vanished takes little room from now on; others may go on with their work in between."""
+        """Encodes the memories of deleted HPAs, which then take little room; other tasks run in between."""
         for number, key in enumerate([key for key in self._gone if not self._memories.is_packed(key)], start=1):
             if key in self._gone:  # it may have come back meanwhile
                 self._memories.pack(key)
@@ -376,7 +375,7 @@ def _tell(waiting: Collection[asyncio.Future[None]]) -> None:
 
 
 def _newer(found: Memory, other: Memory) -> bool:
-    """Which of two copies to believe; of one and the same turn the one that promises less."""
+    """Whether `found` replaces `other`: the newer one, or of one turn the one that is not complete."""
     if found.at is None or other.at is None:
         return other.at is None
     return found.at > other.at or (found.at == other.at and not found.complete)

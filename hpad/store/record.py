@@ -1,13 +1,13 @@
-"""A memory as bytes that outlive the process: a format byte, a CRC-32, then MessagePack.
+"""A memory as bytes that survive the process: a format byte, a CRC-32, then MessagePack.
 
-The record holds the key it belongs to, so that one that turns up elsewhere is refused like one with a flipped bit.
-Times are microseconds since 1970, each as the difference to the one before: a recommendation takes seven bytes.
-What was said of the last decision is for people and is left out.
+The record holds the key of its HPA, so that a record under another key is refused as damaged. Times are
+microseconds since 1970, each as the difference to the one before: a recommendation takes seven bytes. The sentence of
+the last decision is left out.
 
-Sizes are bounded. Past `MOST` recommendations the oldest are stood for by the highest and the lowest of them, as of the
-newest of them: they hold a target longer than they would have, never shorter. Past as many rescales, the oldest
-growth is dropped and the oldest shrinking counts as of the newest dropped: both raise what a policy takes for the
-count at the start of its period, and with it the floor of a scale-down.
+Sizes are bounded. Past `MOST` recommendations, the oldest are replaced by the highest and the lowest of them, with the
+time of the newest of them: they hold a target longer, never shorter. Past `MOST` rescales, the oldest growth is dropped
+and the oldest shrinking counts at the time of the newest dropped rescale. Both raise the assumed count at the start of
+a policy's period, and with it the floor of a scale-down.
 """
 
 import itertools
@@ -89,7 +89,7 @@ def encode(key: Key, memory: Memory) -> bytes:
 
 
 def decode(key: Key, data: bytes) -> Memory:
-    """The memory a record holds, marked as recalled; raises Undecodable, and nothing else."""
+    """The memory a record holds, marked as loaded; raises Undecodable, and nothing else."""
     if not data or data[0] != FORMAT:
         raise Undecodable(f"its format is {data[:1].hex() or 'missing'}, not {FORMAT:02x}")
     body = data[_HEAD:]

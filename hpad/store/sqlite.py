@@ -1,12 +1,11 @@
-"""Records in an SQLite file: the shelf of a service on one machine.
+"""Records in an SQLite file: the storage backend of a service on one machine.
 
-One thread owns the connection, and nothing of SQLite leaves it. The file is locked for as long as it is open, so that a
-second hpad with the same file is told so instead of writing into the first one's records. A save is one transaction in
-the write-ahead log, on the disk before it counts.
-
-What is not a database of ours, of this format and whole, is renamed (the time is added to its name) and begun anew; the
-last few of those are kept.
-What merely can't be opened, read or written now is left alone and tried again with every save.
+- One thread owns the connection, so that a slow disk never blocks the event loop.
+- The file stays locked while it is open, so that a second hpad with the same file gets an error instead of overwriting
+  the records.
+- A save is one transaction in the write-ahead log, synced to disk, so that a power loss never leaves half a save.
+- A file that is damaged, of another format or no database is renamed with the time and replaced; the last few are kept.
+- A file that cannot be opened, read or written at the moment is left alone and tried again with each save.
 """
 
 import asyncio
@@ -52,7 +51,7 @@ class _Damaged(Exception):
 
 
 def check(path: Path) -> None:
-    """Raise StoreError where no file of histories can be, however often that is tried. Blocks.
+    """Raises StoreError if the file can never be created there. Blocks.
 
     A disk that is full or sick and a file that is in use may be better later: they are no matter of the settings.
     """
@@ -63,7 +62,7 @@ def check(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         if error.errno in _FOR_GOOD:
-            what = "histories cannot be kept in this file; it and its folder have to be ours to write"
+            what = "state cannot be kept in this file; hpad must be able to write to it and its folder"
             raise StoreError(f"store: {path}: {error.strerror}: {what}") from None
 
 
@@ -161,7 +160,7 @@ class Sqlite:
         os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         connection.execute("VACUUM INTO ?", (str(aside),))
         self._save(dict.fromkeys(keys))
-        self._log.error("records in the histories are damaged: left out", records=len(keys), kept_as=str(aside))
+        self._log.error("damaged records: left out", records=len(keys), kept_as=str(aside))
 
     def _size(self) -> int:
         return sum(file.stat().st_size for file in self._files if file.exists())
@@ -172,7 +171,7 @@ class Sqlite:
         Raises _Damaged, sqlite3.Error or OSError.
         """
         if self._connection is not None and self._identity() != self._file:
-            self._log.error("the file of histories was taken away: begun anew")
+            self._log.error("the state file was removed: creating a new one")
             self._close()
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,7 +205,7 @@ class Sqlite:
             file = self._path.with_name(self._path.name + suffix)
             if file.exists():
                 file.rename(aside.with_name(aside.name + suffix))
-        self._log.error("the histories are damaged: put aside, begun anew", why=why, kept_as=str(aside))
+        self._log.error("the state file is damaged: renamed, creating a new one", why=why, kept_as=str(aside))
 
     def _aside(self) -> Path:
         """A name for a damaged file, once the oldest of those with such names have made room; raises OSError."""
@@ -244,7 +243,7 @@ def _check(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     schema = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     if application != _APPLICATION or schema != [("table", "histories", _SCHEMA)]:
-        raise _Damaged("it is no file of histories")
+        raise _Damaged("it is no state file of hpad")
     if version != FORMAT:
         raise _Damaged(f"its format is {version}, which this version of hpad does not know; it knows {FORMAT}")
     found = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -195,4 +195,4 @@ def test_a_store_that_can_be_nowhere_is_refused(tmp_path: Path) -> None:
     flags = (f"--kubeconfig={kubeconfig}", f"--store=sqlite:{store}", "--listen=none")
     done = subprocess.run([sys.executable, "-m", "hpad", "run", *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert f"hpad: store: {store}: File exists: histories cannot be kept" in done.stderr
+    assert f"hpad: store: {store}: File exists: state cannot be kept" in done.stderr

@@ -16,7 +16,7 @@ from support import virtual_time
 from support.controller import Bench, hpa
 
 from hpad.api.metadata import Key
-from hpad.recording import reconciled, replay
+from hpad.recording import encode, replay
 from hpad.recording.format import decode_scenario
 
 PERIOD = 15.0
@@ -130,9 +130,9 @@ class ReconcileRecorder:
     """Keeps what was done."""
 
     def __init__(self) -> None:
-        self.done: list[reconciled.Reconciled] = []
+        self.done: list[encode.RecordedReconcile] = []
 
-    def note(self, done: reconciled.Reconciled) -> None:
+    def note(self, done: encode.RecordedReconcile) -> None:
         self.done.append(done)
 
     def forget(self, key: Key) -> None:
@@ -142,7 +142,7 @@ class ReconcileRecorder:
 def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
     """The time of a step is the moment it was decided with: each history follows from the steps before."""
 
-    async def main() -> list[reconciled.Reconciled]:
+    async def main() -> list[encode.RecordedReconcile]:
         behavior = {"scaleUp": {"policies": [POLICY]}, "scaleDown": {"stabilizationWindowSeconds": WINDOW}}
         delays = itertools.cycle([0.1, 8.0, 2.0, 0.0, 5.0])
         life = Life(lambda: 40 if len(life.arrivals) < 9 else 1, delays, behavior=behavior)
@@ -151,8 +151,8 @@ def test_a_recording_of_slow_turns_is_replayed_alike() -> None:
         return recorder.done
 
     done = virtual_time.run(main())
-    recording = reconciled.head(done[0], "slow")
-    recording["steps"] = [reconciled.step(each, new_spec=False) for each in done]
+    recording = encode.encode_head(done[0], "slow")
+    recording["steps"] = [encode.encode_reconcile(each, new_spec=False) for each in done]
     written = json.loads(msgspec.json.encode(recording))
     steps = replay.replay(written)["steps"]
     assert {step["action"] for step in steps} == {"none", "scale_up", "scale_down"}

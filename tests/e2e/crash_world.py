@@ -16,7 +16,7 @@ from hpad.api.metadata import Key
 from hpad.api.sample import Sample
 from hpad.clock import SystemClock
 from hpad.kube import errors
-from hpad.recording import reconciled
+from hpad.recording import encode
 from hpad.recording.format import Step
 from hpad.store import persistent
 
@@ -129,7 +129,7 @@ class World:
         self._pulse.moment()
         return self.step.answer(queries)
 
-    def note(self, done: reconciled.Reconciled) -> None:
+    def note(self, done: encode.RecordedReconcile) -> None:
         """The recorder of the reconciler: what it decided with."""
         self._pulse.note(f"h {self.number} {json.dumps(str(done.view.history))}")
 

@@ -290,4 +290,4 @@ def test_policies_are_recorded_and_read_back():
     view = target.view()
     step = encode_step(now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=policies, terms_flaw="x")
     read = decode_step(step)
-    assert (read.agreed, read.terms_flaw) == (policies, "x")
+    assert (read.policies, read.terms_flaw) == (policies, "x")

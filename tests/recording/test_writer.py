@@ -19,7 +19,7 @@ from hpad.api.sample import AdapterError, ExternalSample, Sample
 from hpad.engine import decide, examine, settle
 from hpad.engine.history import EMPTY
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
-from hpad.recording import reconciled, replay, writer
+from hpad.recording import encode, replay, writer
 from hpad.recording.format import RecordingError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,9 +47,9 @@ def life(
     most: Sequence[int] = (),
     withheld: Withheld | None = None,
     competitors: tuple[Competitor, ...] = (),
-) -> list[reconciled.Reconciled]:
+) -> list[encode.RecordedReconcile]:
     """Reconciles, 15 seconds apart, with these answers and these maxima (the last one stays)."""
-    done: list[reconciled.Reconciled] = []
+    done: list[encode.RecordedReconcile] = []
     status, history, replicas = hpa().status, EMPTY, 1
     for turn, answer in enumerate(answers):
         listed = hpa(most[min(turn, len(most) - 1)] if most else 10)
@@ -72,7 +72,7 @@ def life(
             sent = () if withheld else (decision.scale_to,)
             outcome = settle.Outcome(sent, withheld=withheld)
         settlement = settle.settle(view, decision, outcome)
-        done.append(reconciled.Reconciled(view, queries, given, outcome, decision.scale_to, settlement))
+        done.append(encode.RecordedReconcile(view, queries, given, outcome, decision.scale_to, settlement))
         status, history = settlement.status, settlement.history
         replicas = replicas if withheld else decision.scale_to or replicas
     return done
@@ -82,7 +82,7 @@ def queue(length: int) -> ExternalSample:
     return ExternalSample((length * 1000,), START)
 
 
-def record(folder: Path, done: Sequence[reconciled.Reconciled]) -> list[dict[str, Any]]:
+def record(folder: Path, done: Sequence[encode.RecordedReconcile]) -> list[dict[str, Any]]:
     """The scenarios on disk after these reconciles."""
 
     async def main() -> None:
@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         virtual_time.run(main())
 
 
-def journalled(folder: Path, done: Sequence[reconciled.Reconciled], limit: int) -> None:
+def journalled(folder: Path, done: Sequence[encode.RecordedReconcile], limit: int) -> None:
     async def main() -> None:
         recorder = writer.RecordingWriter(folder, virtual_time.VirtualClock(), limit)
         await recorder.start()
@@ -300,7 +300,7 @@ def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatc
         write = recorder._append
         full = True
 
-        def append(done: reconciled.Reconciled) -> None:
+        def append(done: encode.RecordedReconcile) -> None:
             if full:
                 raise OSError(28, "No space left on device")
             write(done)

@@ -1,4 +1,4 @@
-"""The file of histories: what survives, what is put aside, and that nothing is made up."""
+"""The state file: what survives, what is put aside, and that nothing is made up."""
 
 import asyncio
 import contextlib

@@ -155,7 +155,7 @@ SCENARIOS = (
 _WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 _HISTORY = History((PastRecommendation(_WHEN, 3),), (Rescale(_WHEN, 2),), (Rescale(_WHEN, 1),))
 RECORDS = (
-    record.encode(Key("shop", "web"), Memory(uid="u", history=_HISTORY, at=_WHEN, left=3)),
+    record.encode(Key("shop", "web"), Memory(uid="u", history=_HISTORY, at=_WHEN, last_count=3)),
     record.encode(Key("shop", "web"), Memory()),
 )
 SETTINGS = (
