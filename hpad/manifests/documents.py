@@ -1,6 +1,6 @@
-"""Files with one or many documents: YAML, JSON, or JSON lines; a `kind: List` counts as the documents in it.
+"""Reads files with one or many documents: YAML, JSON, or JSON lines. A `kind: List` counts as its items.
 
-A document that cannot be parsed is a document with `faults`, not an exception: what stands beside it is still read.
+A document that cannot be parsed becomes a document with `faults`, not an exception, so that the others are still read.
 """
 
 import collections

@@ -1,11 +1,10 @@
-"""A folder of manifests as a source of HPAs, with the face of `hpad.kube.cache.Cache`.
+"""A folder of manifests as a source of HPAs, with the interface of `hpad.kube.cache.Cache`.
 
-Nothing is lost by an error: while a document is broken, the HPA it last stood for stays as it was. Only a document
-that is gone takes its HPA with it, and only once two looks in a row did not find it: between them an editor may have
-been writing.
+While a document is broken, its last valid HPA stays in force. An HPA is removed only after two consecutive scans did
+not find its document, since an editor may be writing the file during one of them.
 
-Files are read in a thread, large ones one by one: meanwhile changes of the others are taken up as ever. What a file may
-hold is bounded (`budget`), and so are the problems that are kept of it.
+Files are read in a thread, large ones one at a time, so that changes of other files are applied meanwhile. The size of
+a file (`yaml_reader.MAX_NODES`) and the number of its problems are bounded.
 """
 
 import asyncio
@@ -29,19 +28,19 @@ from hpad.manifests import documents, hpas
 from hpad.manifests.hpas import Loaded
 
 Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
-"""Told of each change: key, the HPA before (None: new), the HPA after (None: gone). Must neither raise nor wait."""
+"""Called for each change with key, old HPA (None: added) and new HPA (None: removed). Must neither raise nor wait."""
 
 _LARGEST: Final = 64 << 20
 _LARGE: Final = 256 << 10
-"""Bytes from which on a file is read by itself: that takes seconds for some megabytes."""
+"""Bytes above which a file is read separately: reading some megabytes takes seconds."""
 _MOST_PROBLEMS: Final = 100
-"""Of a file, as they are kept and logged."""
+"""The most problems per file that are kept and logged."""
 _Stamp = tuple[bool, int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong in one place; `str()` is the line a person reads."""
+    """An error at one place of a file; `str()` is its log line."""
 
     file: str
     line: int
@@ -54,7 +53,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class _File:
-    """One file as it was last read; a new stamp (gate, device, inode, time, size) means that it must be read again."""
+    """A file as last read. It is read again once its stamp (gate, device, inode, time, size) changes."""
 
     stamp: _Stamp
     loaded: tuple[Loaded, ...]
@@ -68,14 +67,14 @@ class _Held:
 
 
 class FolderError(ValueError):
-    """A folder of manifests that cannot be one; the message says why."""
+    """The path of the manifests is no usable folder; the message gives the reason."""
 
 
 def check(path: Path, *, may_come: bool) -> None:
-    """Raise FolderError where there is no folder. Blocks.
+    """Raises FolderError if there is no folder at `path`. Blocks.
 
-    `may_come`: somebody else may yet make it, as a sidecar of the same pod does with the first copy of a repository;
-    then only what is there and is no folder is an error, and a Folder waits for the rest.
+    `may_come`: another process may create the folder later, such as a sidecar that clones a repository. Then only a
+    path that exists and is no folder is an error.
     """
     try:
         there = path.exists()
@@ -89,10 +88,11 @@ def check(path: Path, *, may_come: bool) -> None:
 
 
 class Folder:
-    """The HPAs of all manifests directly in a folder, kept up to date by `run`, which looks every `poll_seconds`.
+    """The HPAs of all manifests directly in a folder; `run` scans the folder every `poll_seconds`.
 
-    `namespace` is for documents that name none; `scale_to_zero` the gate HPAScaleToZero. `errors` holds the problems
-    by file. A resourceVersion is a digest of the content; `generation` counts the changes since the start.
+    namespace: for documents without one. scale_to_zero: the gate HPAScaleToZero. errors: problems by file. trouble: why
+    the folder cannot be read, else None. The resourceVersion of an HPA is a digest of its content; its `generation`
+    counts changes since the start.
     """
 
     def __init__(
@@ -124,33 +124,32 @@ class Folder:
         return self._values.get(key)
 
     def values(self) -> Collection[HorizontalPodAutoscaler]:
-        """A live view of all HPAs: copy it before waiting for anything."""
+        """A live view of all HPAs; copy it before an await."""
         return self._values.values()
 
     def __len__(self) -> int:
         return len(self._values)
 
     def allow_zero(self, allowed: bool) -> None:
-        """Judge minReplicas 0 by the gate HPAScaleToZero as it is now; the next look reads all files again."""
+        """Sets the gate HPAScaleToZero for minReplicas 0; the next scan reads all files again."""
         self._scale_to_zero = allowed
 
     def subscribe(self, callback: Callback) -> None:
-        """Call back at every change from now on."""
+        """Registers a callback for all later changes."""
         self._callbacks.append(callback)
 
     def staleness(self, now: float) -> float:
-        """Seconds (of the monotonic clock) since the folder was last read without trouble."""
+        """Seconds (monotonic clock) since the folder was last read successfully."""
         return max(0.0, now - self._looked)
 
     async def run(self) -> None:
-        """Look for changes until cancelled; a folder that cannot be read is `trouble`, and its HPAs stay."""
+        """Scans until cancelled. If the folder cannot be read, sets `trouble` and keeps its HPAs."""
         while True:
             await self.refresh()
             await self._clock.sleep(self._poll_seconds)
 
     async def refresh(self) -> None:
-        """Look once, and again every `poll_seconds` while large files that have changed are read one by one. Callbacks
-        come on the loop."""
+        """Scans once, and again every `poll_seconds` while changed large files are read. Runs callbacks on the loop."""
         large = await self._look()
         if large is None:
             return
@@ -161,7 +160,7 @@ class Folder:
             self.synced.set()
 
     async def _look(self) -> list[Path] | None:
-        """Take up every change but those of large files, which are returned; None where the folder cannot be read."""
+        """Applies all changes except those of large files, which it returns. None if the folder cannot be read."""
         try:
             files, large = await asyncio.to_thread(self._scan, dict(self._files))
         except OSError as error:
@@ -175,7 +174,7 @@ class Folder:
         return large
 
     async def _read_alone(self, path: Path) -> None:
-        """Read one large file, and take up the changes of others until that is done."""
+        """Reads one large file, and applies changes of other files meanwhile."""
         name = str(path)
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(asyncio.to_thread(self._read, path, self._files.get(name)))
@@ -190,15 +189,17 @@ class Folder:
             await self._settle(look=False)
 
     def _put(self, name: str, file: _File | None) -> None:
-        """The files with this one as it was read, in the order of their names; without it if it is None."""
+        """Replaces the entry of one file, or removes it if `file` is None; keeps the files sorted by name."""
         files = {each: known for each, known in self._files.items() if each != name}
         if file is not None:
             files[name] = file
         self._files = dict(sorted(files.items()))
 
     def _scan(self, known: dict[str, _File]) -> tuple[dict[str, _File], list[Path]]:
-        """The files as they are now, in the order of their names, and the large ones that have changed, which are here
-        as they were, the smallest first. Only new and changed ones are read. Blocks."""
+        """Reads new and changed files: all files by name, and the changed large ones, smallest first.
+
+        A changed large file keeps its earlier entry. Blocks.
+        """
         found: dict[str, _File] = {}
         large: list[tuple[int, Path]] = []
         for path in sorted(self.path.iterdir()):
@@ -215,7 +216,7 @@ class Folder:
         return found, [path for _, path in sorted(large)]
 
     def _read(self, path: Path, known: _File | None) -> _File | None:
-        """One file; None where it is gone. One that cannot be read, or changes meanwhile, stays as it was. Blocks."""
+        """Reads one file; None if it no longer exists. Returns `known` if it is unreadable or changes. Blocks."""
         try:
             stamp = _stamp(path, self._scale_to_zero)
             if known is not None and known.stamp == stamp:
@@ -246,7 +247,7 @@ class Folder:
         return _File(stamp, tuple(loaded), tuple(faults))
 
     async def _settle(self, *, look: bool) -> None:
-        """Make what is held follow what was read, and tell of it; `look`: whether all files were looked at for it."""
+        """Updates the HPAs from the files, and runs callbacks. `look`: whether a scan of all files came before."""
         held, errors = await asyncio.to_thread(self._wanted)
         fresh = [
             problem for file, found in errors.items() for problem in found if problem not in self.errors.get(file, ())
@@ -263,7 +264,7 @@ class Folder:
                 self._change(key, old, new)
 
     def _miss(self, held: dict[Key, _Held], *, look: bool) -> None:
-        """Keep what was not found for the first time; the next look decides."""
+        """Keeps HPAs that were not found for the first time; the next scan decides on them."""
         missing = frozenset(self._held) - frozenset(held)
         for key in missing - self._missed if look else missing:
             held[key] = self._held[key]
@@ -279,8 +280,7 @@ class Folder:
             callback(key, old, new)
 
     def _wanted(self) -> tuple[dict[Key, _Held], dict[str, tuple[Problem, ...]]]:
-        """What is to be held by the files as they are, and their problems. Takes its time with many: run in a thread,
-        while nothing changes what it reads."""
+        """The HPAs of the files as read, and the problems by file. Slow with many files: runs in a thread."""
         held: dict[Key, _Held] = {}
         claimed: dict[Key, Loaded] = {}
         errors: dict[str, tuple[Problem, ...]] = {}
@@ -295,7 +295,7 @@ class Folder:
         return held, errors
 
     def _claim(self, loaded: Loaded, claimed: dict[Key, Loaded], held: dict[Key, _Held]) -> list[Problem]:
-        """Put one document's HPA among those held, the last good one if it is broken; gives its problems."""
+        """Adds the HPA of one document to `held`, its last valid version if it is broken; returns its problems."""
         document, key = loaded.document, loaded.key
         errors = list(loaded.errors)
         if key is None and not any(error.field.startswith("metadata.name") for error in errors):
@@ -317,7 +317,7 @@ class Folder:
         ]
 
     def _keep_all_of(self, file: str, held: dict[Key, _Held]) -> None:
-        """Part of a file cannot be told: whatever it held and nobody claims now is kept."""
+        """Keeps all earlier HPAs of a file that could be read only in part, unless another document has them."""
         for key, before in self._held.items():
             if before.file == file:
                 held.setdefault(key, before)
@@ -329,7 +329,7 @@ class Folder:
 
 
 def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
-    """The first ones, and how many more there are."""
+    """The first problems, and one with the number of further ones."""
     rest = len(problems) - _MOST_PROBLEMS
     if rest <= 0:
         return tuple(problems)
@@ -339,25 +339,25 @@ def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
 
 
 def _size_of_change(path: Path, known: _File | None, scale_to_zero: bool) -> int:
-    """In bytes, of a file that is to be read; 0 for one that is not, or cannot be."""
+    """The size in bytes of a changed file; 0 for one that is unchanged or cannot be read."""
     try:
         stamp = _stamp(path, scale_to_zero)
     except OSError:
-        return 0  # reading it says why
+        return 0  # reading it reports the error
     return 0 if known is not None and known.stamp == stamp else stamp[-1]
 
 
 def _stamp(path: Path, scale_to_zero: bool) -> _Stamp:
-    stat = path.stat()  # follows links: a ConfigMap's files change by the link that their folder is
+    stat = path.stat()  # follows links: a mounted ConfigMap changes by replacing the link to its folder
     if not S_ISREG(stat.st_mode):
-        raise OSError(errno.EINVAL, "not a file")  # a pipe would never end, nor would a device
+        raise OSError(errno.EINVAL, "not a file")  # reading a pipe or device might never end
     if stat.st_size > _LARGEST:
         raise OSError(errno.EFBIG, f"larger than {_LARGEST >> 20} MiB")
     return scale_to_zero, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """The HPA without a status, a digest of its content as its resourceVersion."""
+    """The HPA without status, and with a digest of its content as resourceVersion."""
     hpa = msgspec.structs.replace(hpa, status=HorizontalPodAutoscalerStatus())
     content = msgspec.json.encode(hpa, enc_hook=v2.enc_hook, order="sorted")
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
@@ -365,7 +365,7 @@ def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 def _numbered(hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler | None) -> HorizontalPodAutoscaler:
-    """The HPA with a generation one above the one before; the one before itself if nothing changed."""
+    """The HPA with the next generation; `before` itself if the content is unchanged."""
     if before is not None and before.metadata.resource_version == hpa.metadata.resource_version:
         return before
     generation = before.metadata.generation + 1 if before is not None else 1

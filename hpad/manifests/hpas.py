@@ -1,4 +1,4 @@
-"""From a document to an HPA: decoded, filled in and judged in the order the API server does it."""
+"""Loads an HPA from a document: decodes, defaults and validates it in the order of the API server."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +20,7 @@ _JUDGED_BEFORE_BEHAVIOR: Final = ("autoscaling/v1", "autoscaling/v2beta1")
 
 @dataclass(frozen=True)
 class Loaded:
-    """What came of a document: the HPA in autoscaling/v2, defaulted (None: not readable), and all that is wrong."""
+    """The result for one document: the HPA in autoscaling/v2 with defaults (None if unreadable), and its errors."""
 
     document: Document
     hpa: HorizontalPodAutoscaler | None
@@ -30,7 +30,7 @@ class Loaded:
 
     @property
     def key(self) -> Key | None:
-        """Which HPA was meant, as far as can be told."""
+        """The key of the HPA; None if the document has no name."""
         return Key(self.namespace, self.name) if self.name else None
 
     @property
@@ -77,7 +77,7 @@ def is_about_zero(error: FieldError) -> bool:
 
 
 def convert(document: Document) -> Loaded:
-    """Like `load`, but the HPA as it was written: nothing filled in, nothing judged but its form."""
+    """Like `load`, but without defaults and validation: the HPA as written."""
     reading = decode.read(document.value)
     errors = (*document.faults, *reading.errors)
     return Loaded(document, reading.hpa, errors, *_identity(document.value, DEFAULT_NAMESPACE))

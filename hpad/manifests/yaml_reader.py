@@ -1,10 +1,8 @@
-"""YAML as Kubernetes' tools read it: PyYAML's C loader with the scalars of YAML 1.2, and where each field stands.
+"""Reads YAML as the tools of Kubernetes do, with the line of each field, and bounds what a file may hold.
 
-YAML 1.1 takes `no` and `on` for booleans, `1:30` for ninety and a date for a date; here they are text.
-
-How much a file of manifests may hold, judged from its signs and events before anything is built of it.
-
-PyYAML takes some 500 bytes for each node of a document, so that a file of 64 MiB could take 14 GB.
+PyYAML's C loader with the scalars of YAML 1.2: `no`, `on`, `1:30` and dates are text, not booleans, numbers or dates.
+PyYAML takes about 500 bytes per node, so a file of 64 MiB could take 14 GB; its nodes are therefore counted from its
+parse events before any is built.
 """
 
 import re
