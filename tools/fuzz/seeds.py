@@ -203,10 +203,3 @@ RABBITMQ = (
     _json({**_QUEUE, "items": [_QUEUE, *_OTHERS], "page_count": 1, "filtered_count": 4, "page": 1}),
     b'{"error":"Object Not Found","reason":"Not Found"}',
 )
-RABBITMQ_METRICS = (
-    b"# TYPE rabbitmq_detailed_queue_messages gauge\n"
-    b'rabbitmq_detailed_queue_messages{vhost="/",queue="work"} 12\n'
-    b'rabbitmq_detailed_queue_messages_ready{vhost="/",queue="work"} 10\n'
-    b'rabbitmq_detailed_queue_messages{vhost="/",queue="a\\"b"} 1e3\n'
-    b'rabbitmq_detailed_queue_consumers{vhost="/",queue="work"} 1\n',
-)

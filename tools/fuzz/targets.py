@@ -58,6 +58,5 @@ TARGETS = {
         Target("metrics-lists", wire.metrics_lists, seeds_module.METRICS_LISTS),
         Target("prometheus", wire.prometheus, seeds_module.PROMETHEUS),
         Target("rabbitmq", wire.rabbitmq, seeds_module.RABBITMQ),
-        Target("rabbitmq-metrics", wire.rabbitmq_metrics, seeds_module.RABBITMQ_METRICS),
     )
 }

@@ -116,29 +116,19 @@ def prometheus() -> Iterator[Check]:
 def rabbitmq() -> Iterator[Check]:
     """The management API: one queue and lists of them, with and without statistics."""
     page = _Page("application/json")
-    with _answering(lambda stack: _rabbitmq(stack, page, "management"), page.says) as check:
+    with _answering(lambda stack: _rabbitmq(stack, page), page.says) as check:
         yield check
 
 
-@contextlib.contextmanager
-def rabbitmq_metrics() -> Iterator[Check]:
-    """The text of /metrics/detailed."""
-    page = _Page("text/plain")
-    with _answering(lambda stack: _rabbitmq(stack, page, "prometheus"), page.says) as check:
-        yield check
-
-
-async def _rabbitmq(
-    stack: contextlib.AsyncExitStack, page: "_Page", source: str
-) -> list[tuple[Adapter, Sequence[Query]]]:
+async def _rabbitmq(stack: contextlib.AsyncExitStack, page: "_Page") -> list[tuple[Adapter, Sequence[Query]]]:
     url = await stack.enter_async_context(page.served())
     context = await stack.enter_async_context(testing.context("rabbit"))
-    modes = ("messages", "ready") if source == "prometheus" else ("messages", "drain_time", "utilisation", "ack_rate")
+    modes = ("messages", "drain_time", "utilisation", "ack_rate")
     queries = [testing.external("queue_messages", f"queue=work,mode={mode}") for mode in modes]
     queries.append(testing.external("queue_messages", "queue in (work,a,b,c)"))
     found: list[tuple[Adapter, Sequence[Query]]] = []
     for smoothing in (0.0, 0.5):
-        settings = msgspec.convert({"url": url, "source": source, "smoothing": smoothing}, RabbitMQ.Settings)
+        settings = msgspec.convert({"url": url, "smoothing": smoothing}, RabbitMQ.Settings)
         found.append((RabbitMQ(settings, context), queries))
     return found
 
