@@ -158,6 +158,7 @@ def test_files_of_rules_are_read(
     file.write_text(f"sources:\n  prom:\n    adapter: prometheus\n    url: http://p:9090\n    rules_file: {named}\n")
     found = checked(capsys, file)
     assert list(found) == [5]
+    assert found[5]
     messages = "\n".join(found[5])
     assert all(message.startswith("sources: prom: rules_file: ") and str(named) in message for message in found[5])
     assert all(each in messages for each in said)

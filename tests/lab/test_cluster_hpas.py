@@ -61,6 +61,7 @@ async def test_what_cannot_be_decoded_is_a_400(start, recorded):
 async def test_an_object_is_one_in_v1_and_v2_as_recorded(start, recordings):
     client = await start(controllers=False, kubelet=False)
     created = exchanges(recordings / "hpa", "create_v")
+    assert created
     for name, exchange in created.items():
         assert (await replayed(client, exchange))[0] == 201, name
     for name, exchange in {

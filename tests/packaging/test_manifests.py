@@ -65,7 +65,9 @@ def started(only: Only, told: Callable[[list[str]], settings.Settings], tmp_path
 
 @pytest.mark.parametrize("file", MANIFESTS)
 def test_objects_have_a_kind_and_a_name(documents: Documents, file: str) -> None:
-    for each in documents(file):
+    found = list(documents(file))
+    assert found
+    for each in found:
         assert each["apiVersion"]
         assert each["kind"]
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", each["metadata"]["name"])
@@ -110,6 +112,7 @@ def test_a_namespace_that_restricts_pods_admits_them(only: Only, file: str) -> N
     assert spec["securityContext"]["runAsNonRoot"]
     assert spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["containers"]
     for container in spec["containers"]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,

@@ -143,7 +143,9 @@ def test_the_operator_gets_the_same_rules(documents: Callable[[str], list[Json]]
 
 
 def test_every_alert_says_what_is_the_matter(documents: Callable[[str], list[Json]]) -> None:
-    for rule in alerts(documents):
+    rules = list(alerts(documents))
+    assert len(rules) >= 5
+    for rule in rules:
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert {"summary", "description"} == rule["annotations"].keys()
 
@@ -191,6 +193,7 @@ def test_monitors_find_what_they_scrape(only: Callable[..., Json]) -> None:
     assert beside["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     assert beside["namespaceSelector"]["matchNames"] == [deployment["metadata"]["namespace"]]
     ports = {port["name"] for container in template["spec"]["containers"] for port in container.get("ports", ())}
+    assert (len(monitor["endpoints"]), len(beside["podMetricsEndpoints"])) == (1, 1)
     for endpoint in (*monitor["endpoints"], *beside["podMetricsEndpoints"]):
         assert endpoint["path"] == "/metrics"
         assert endpoint["honorLabels"], "the label namespace is the HPA's"

@@ -33,4 +33,5 @@ async def test_the_folder_is_applied_as_a_whole(processes: kubectl_binaries.Kube
     assert all(line.endswith(" created") for line in said.splitlines()), said
     assert await processes.names("hpa") == expected
     again = await processes(f"apply -f {ROOT / 'config' / 'hpas'}")
+    assert len(again.splitlines()) == len(expected)
     assert all(line.endswith(" unchanged") for line in again.splitlines()), again

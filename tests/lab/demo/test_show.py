@@ -87,6 +87,7 @@ async def test_a_half_sees_what_changes_and_when(half: Half, gallery: Gallery):
     assert [note.text for note in half.notes] == ["scale web from 1 to 7"]
     assert half.decisions == 13
     times = [frame.at for frame in gallery.frames]
+    assert len(times) > half.decisions // 2
     assert all(later - earlier <= 1.3 for earlier, later in itertools.pairwise(times))
 
 
