@@ -4,7 +4,6 @@ Where random lives hardly reach a rule, a life is told: what happens, and when.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from support import virtual_time
 from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.controller import overlap, reconcile, recovery
+from hpad.controller import overlap, reconcile, recovery, write
 from hpad.election import owner
 from hpad.engine.view import View
 from hpad.kube import errors
@@ -52,7 +51,12 @@ def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     """Whether the spec is current is asked once metrics have been read, and not again right before each write."""
-    patch.setattr(owner.Permit, "writing", lambda self: contextlib.nullcontext())
+    scale_target = write.scale_target
+
+    def unchecked(cluster: Any, clock: Any, permit: owner.Permit, *rest: Any) -> Any:
+        return scale_target(cluster, clock, permit._replace(owner=owner.EVERYTHING, current=None), *rest)
+
+    patch.setattr(write, "scale_target", unchecked)
 
 
 def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
