@@ -10,7 +10,7 @@ import msgspec
 
 from hpad.api import conversion, strict
 from hpad.api import hpa as v2
-from hpad.api.conversion import annotations, v1, v2beta1
+from hpad.api.conversion import annotations, older
 from hpad.api.fields import FieldError, not_supported, required, shown, type_invalid
 from hpad.api.hpa import HorizontalPodAutoscaler
 
@@ -101,8 +101,8 @@ def _from_v2(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 _VERSIONS: Final[dict[str, tuple[type, Callable[[Any], HorizontalPodAutoscaler]]]] = {
-    "autoscaling/v1": (v1.HorizontalPodAutoscaler, conversion.from_v1),
-    "autoscaling/v2beta1": (v2beta1.HorizontalPodAutoscaler, conversion.from_v2beta1),
+    "autoscaling/v1": (older.HorizontalPodAutoscaler, conversion.from_v1),
+    "autoscaling/v2beta1": (older.V2beta1, conversion.from_v2beta1),
     "autoscaling/v2beta2": (HorizontalPodAutoscaler, _from_v2),
     "autoscaling/v2": (HorizontalPodAutoscaler, _from_v2),
 }

@@ -1,10 +1,18 @@
-"""Object metadata: the fields of metav1.ObjectMeta that hpad reads, and the key of a namespaced object."""
+"""Object metadata: the fields of metav1.ObjectMeta that hpad reads, keys of objects, and the rules for names and
+labels.
 
+Sources: Kubernetes documentation, "Object Names and IDs" and "Labels and Selectors"; the messages are those of
+apimachinery, pkg/util/validation/validation.go.
+"""
+
+import re
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from hpad.api.fields import FieldError, invalid, required
 from hpad.api.text import shown
 
 
@@ -58,3 +66,139 @@ class ObjectMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 """An RFC 3339 time with a zone. A time without one is rejected, since it cannot be compared with others."""
+
+
+MAX_BYTES: Final = 63
+MAX_PREFIX_BYTES: Final = 253
+
+_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE: Final = f"({_NAME})?"
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_KEY_PREFIX: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+
+_ALPHANUMERIC: Final = (
+    "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_NAME_RULE: Final = (
+    f"must {_ALPHANUMERIC} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME}')"
+)
+_VALUE_RULE: Final = (
+    f"a valid label must be an empty string or {_ALPHANUMERIC} "
+    f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_VALUE}')"
+)
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    f"start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_KEY_PREFIX}')"
+)
+_PREFIX_RULE: Final = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+_NAME_PATTERN: Final = re.compile(_NAME)
+_VALUE_PATTERN: Final = re.compile(_VALUE)
+_SUBDOMAIN_PATTERN: Final = re.compile(_KEY_PREFIX)
+
+
+def key_faults(key: str) -> list[str]:
+    """Returns what is wrong with a label key (`[prefix/]name`), one message per fault; empty if nothing is."""
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        return [f"a valid label key {_NAME_RULE} {_PREFIX_RULE}"]
+    faults = [f"prefix part {fault}" for fault in _prefix_faults(prefix)] if slash else []
+    if not name:
+        faults.append("name part must be non-empty")
+    elif _bytes(name) > MAX_BYTES:
+        faults.append(f"name part must be no more than {MAX_BYTES} bytes")
+    if not _NAME_PATTERN.fullmatch(name):
+        faults.append(f"name part {_NAME_RULE}")
+    return faults
+
+
+def value_faults(value: str) -> list[str]:
+    """What is wrong with a label value, a message each; empty if nothing is."""
+    faults = []
+    if _bytes(value) > MAX_BYTES:
+        faults.append(f"must be no more than {MAX_BYTES} bytes")
+    if not _VALUE_PATTERN.fullmatch(value):
+        faults.append(_VALUE_RULE)
+    return faults
+
+
+def _prefix_faults(prefix: str) -> list[str]:
+    if not prefix:
+        return ["must be non-empty"]
+    faults = []
+    if _bytes(prefix) > MAX_PREFIX_BYTES:
+        faults.append(f"must be no more than {MAX_PREFIX_BYTES} bytes")
+    if not _SUBDOMAIN_PATTERN.fullmatch(prefix):
+        faults.append(_SUBDOMAIN_RULE)
+    return faults
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_PATTERN: Final = re.compile(_LABEL)
+
+_MAX_LABEL: Final = 63
+_MAX_SUBDOMAIN: Final = 253
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+)
+
+_CONTAINER_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
+_OTHER_RESOURCES: Final = (
+    "requests.cpu", "requests.memory", "requests.ephemeral-storage",
+    "limits.cpu", "limits.memory", "limits.ephemeral-storage",
+    "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps",
+    "persistentvolumeclaims", "storage", "requests.storage", "services.nodeports", "services.loadbalancers",
+)  # fmt: skip
+
+
+def metadata_faults(meta: ObjectMeta) -> Iterator[FieldError]:
+    """Yields what is wrong with the metadata of a namespaced object whose name is a DNS subdomain."""
+    if meta.generate_name:
+        # The random end makes a trailing dash harmless.
+        for fault in subdomain_faults(re.sub("-$", "a", meta.generate_name)):
+            yield invalid("metadata.generateName", meta.generate_name, fault)
+    if not meta.name and not meta.generate_name:
+        yield required("metadata.name", "name or generateName is required")
+    elif meta.name:
+        yield from (invalid("metadata.name", meta.name, fault) for fault in subdomain_faults(meta.name))
+    if not meta.namespace:
+        yield required("metadata.namespace")
+    else:
+        yield from (invalid("metadata.namespace", meta.namespace, fault) for fault in label_faults(meta.namespace))
+    if meta.generation < 0:
+        yield invalid("metadata.generation", meta.generation, "must be greater than or equal to 0")
+    for key, value in (meta.labels or {}).items():
+        yield from (invalid("metadata.labels", key, fault) for fault in key_faults(key))
+        yield from (invalid("metadata.labels", value, fault) for fault in value_faults(value))
+    for key in meta.annotations or {}:
+        yield from (invalid("metadata.annotations", key, fault) for fault in key_faults(key.lower()))
+
+
+def subdomain_faults(name: str) -> list[str]:
+    """Returns why a name is not a DNS subdomain (RFC 1123)."""
+    found = [f"must be no more than {_MAX_SUBDOMAIN} characters"] if len(name.encode()) > _MAX_SUBDOMAIN else []
+    return found if _SUBDOMAIN_PATTERN.fullmatch(name) else [*found, _SUBDOMAIN_RULE]
+
+
+def label_faults(name: str) -> list[str]:
+    """Returns why a name is not a DNS label (RFC 1123)."""
+    found = [f"must be no more than {_MAX_LABEL} characters"] if len(name.encode()) > _MAX_LABEL else []
+    return found if _LABEL_PATTERN.fullmatch(name) else [*found, _LABEL_RULE]
+
+
+def resource_faults(name: str) -> list[str]:
+    """Returns why a name is not a compute resource of a container; an empty name is checked elsewhere."""
+    if not name:
+        return []
+    found = key_faults(name)
+    if "/" in name:
+        return found
+    standard = name in _CONTAINER_RESOURCES or name.startswith("hugepages-")
+    if not found and not standard and name not in _OTHER_RESOURCES:
+        found = ["must be a standard resource type or fully qualified"]
+    return found if standard else [*found, "must be a standard resource for containers"]

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.api import names
+from hpad.api import metadata
 from hpad.api.text import quoted
 
 
@@ -96,7 +96,7 @@ class Requirement:
 def checked(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
     """Returns a valid requirement. Raises SelectorError with everything that is wrong."""
     errors = []
-    if faults := names.key_faults(key):
+    if faults := metadata.key_faults(key):
         errors.append(invalid("key", quoted(key), faults))
     if fault := _count_fault(operator, values):
         errors.append(invalid("values", _listed(values), [fault]))
@@ -105,7 +105,7 @@ def checked(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
             fault = "for 'Gt', 'Lt' operators, the value must be an integer"
             errors.append(invalid(f"values[{index}]", quoted(value), [fault]))
     for index, value in enumerate(values):
-        if faults := names.value_faults(value):
+        if faults := metadata.value_faults(value):
             errors.append(invalid(f"values[{index}][{key}]", quoted(value), faults))
     if errors:
         distinct = list(dict.fromkeys(errors))
@@ -202,7 +202,7 @@ def _parse_requirement(tokens: _Tokens) -> Requirement:
         key = tokens.take()
     if not tokens.is_word(key):
         raise _unexpected(key, "identifier")
-    if faults := names.key_faults(key):
+    if faults := metadata.key_faults(key):
         raise SelectorError(invalid("<nil>", quoted(key), faults))
     if negated:
         return checked(key, Operator.DOES_NOT_EXIST, ())

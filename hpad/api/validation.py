@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Final
 
-from hpad.api import names
+from hpad.api import metadata
 from hpad.api.fields import FieldError, forbidden, invalid, not_supported, required
 from hpad.api.hpa import (
     ContainerResourceMetricSource,
@@ -41,7 +41,7 @@ def validate(hpa: HorizontalPodAutoscaler, *, scale_to_zero: bool = False) -> li
 
     `scale_to_zero` is the feature gate HPAScaleToZero: with it `minReplicas` may be 0.
     """
-    return [*names.metadata_faults(hpa.metadata), *_spec(hpa.spec, 0 if scale_to_zero else 1)]
+    return [*metadata.metadata_faults(hpa.metadata), *_spec(hpa.spec, 0 if scale_to_zero else 1)]
 
 
 def _spec(spec: HorizontalPodAutoscalerSpec, least: int) -> Iterator[FieldError]:
@@ -157,11 +157,11 @@ def _resource(source: ResourceMetricSource, path: str) -> Iterator[FieldError]:
 def _container_resource(source: ContainerResourceMetricSource, path: str) -> Iterator[FieldError]:
     if not source.name:
         yield required(f"{path}.name", "must specify a resource name")
-    yield from (invalid(f"{path}.name", source.name, fault) for fault in names.resource_faults(source.name))
+    yield from (invalid(f"{path}.name", source.name, fault) for fault in metadata.resource_faults(source.name))
     if not source.container:
         yield required(f"{path}.container", "must specify a container")
     else:
-        faults = names.label_faults(source.container)
+        faults = metadata.label_faults(source.container)
         yield from (invalid(f"{path}.container", source.container, fault) for fault in faults)
     yield from _resource_target(source.target, f"{path}.target")
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hpad.api import hpa as v2
-from hpad.api.conversion import v1
+from hpad.api.conversion import older
 from hpad.api.fields import INVALID, FieldError, invalid, required
 from hpad.cli import inputs
 from hpad.engine import fallback_policy
@@ -113,9 +113,9 @@ def _allows_zero(document: Document) -> bool:
     """Whether the document is configuration that turns the feature gate HPAScaleToZero on."""
     if not document.parsed or hpas.is_hpa(document.value) or not _can_be_configuration(document):
         return False
-    from hpad.cli import configuration  # imported late, since checking HPAs does not need it
+    from hpad.cli import config  # imported late, since checking HPAs does not need it
 
-    return configuration.scale_to_zero(document.value)
+    return config.scale_to_zero(document.value)
 
 
 def _can_be_configuration(document: Document) -> bool:
@@ -142,10 +142,10 @@ def _judge(document: Document, namespace: str, scale_to_zero: bool) -> Verdict |
             return _without_object(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
         detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
         return _without_object(document, "", (*document.faults, required("kind", detail)))
-    from hpad.cli import configuration  # imported late, since checking HPAs does not need it
+    from hpad.cli import config  # imported late, since checking HPAs does not need it
 
     unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
-    errors = (*_placed(document, document.faults), *configuration.errors(document), *unset)
+    errors = (*_placed(document, document.faults), *config.errors(document), *unset)
     return Verdict(document, "configuration", "", errors)
 
 
@@ -170,9 +170,9 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[FieldError]:
     """Warns of annotations of autoscaling/v1 that hold fields of v2 and cannot be decoded."""
     metadata = value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if value.get("apiVersion") != v1.API_VERSION or not isinstance(annotations, dict):
+    if value.get("apiVersion") != older.V1_VERSION or not isinstance(annotations, dict):
         return
-    for name in v1.ignored(annotations):
+    for name in older.ignored(annotations):
         yield invalid(f"metadata.annotations[{name}]", annotations[name], "it cannot be read, and is ignored")
 
 

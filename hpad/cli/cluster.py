@@ -163,13 +163,13 @@ def _kubeconfig(option: Path | None, stack: contextlib.AsyncExitStack) -> Path:
 @contextlib.asynccontextmanager
 async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     """Runs hpad on the cluster of the kubeconfig; raises Failure if it cannot start."""
-    from hpad.cli import configuration
+    from hpad.cli import config
     from hpad.daemon import app, logs
     from hpad.kube.auth.kubeconfig import load_cluster_config
     from hpad.recording.format import RecordingError
     from hpad.serve import server
 
-    settings = configuration.load(file, {})
+    settings = config.load(file, {})
     logs.configure(settings.log_level, settings.log_format)
     daemon = app.App(settings, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
     try:

@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hpad.api import conversion, defaults
+from hpad.api import conversion
 from hpad.api import hpa as v2
 from hpad.api.fields import INVALID, FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.cli import configuration, inputs, output
+from hpad.cli import config, inputs, output
 from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import scaledobject, unsupported
@@ -181,7 +181,7 @@ def flaws(settings: dict[str, Any], sources: Iterable[Source]) -> list[FieldErro
         path = Path(folder) / SETTINGS
         path.write_text(dumped(settings, "yaml"), encoding="utf-8")
         [document] = documents.read(path)
-        errors = [error.message.replace(f"{path}: ", "") for _, error in configuration.errors(document)]
+        errors = [error.message.replace(f"{path}: ", "") for _, error in config.errors(document)]
     triggers = {source.entry: source.path for source in sources}
     return [
         FieldError(INVALID, next((path for name, path in triggers.items() if name in text), ""), text)
@@ -277,7 +277,7 @@ class _Work:
         assert hpa is not None
         if note := _old_group(hpa):
             self._tell(document, subject, [note])
-        versioned = conversion.to_v1(defaults.with_behavior(hpa)) if self.version == "v1" else hpa
+        versioned = conversion.to_v1(v2.with_behavior(hpa)) if self.version == "v1" else hpa
         built: dict[str, Any] = v2.to_builtins(versioned)
         problem = self.output.hpa(hpas.with_whole_metadata(built, document), document)
         if problem is not None:

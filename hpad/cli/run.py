@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from hpad import settings as hpad_settings
-from hpad.cli import configuration
+from hpad.cli import config
 from hpad.daemon import app, logs, process
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth.credentials import ConfigError
@@ -259,7 +259,7 @@ def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def read_settings(args: argparse.Namespace) -> Settings:
     """The settings of file, environment and flags; raises SettingsError."""
-    return configuration.load(args.config, _flags(args))
+    return config.load(args.config, _flags(args))
 
 
 def check_manifests(settings: Settings) -> None:
@@ -270,7 +270,7 @@ def check_manifests(settings: Settings) -> None:
 
 def origins(args: argparse.Namespace) -> list[tuple[str, str, Any]]:
     """The settings of file, environment and flags with their origins (see hpad.settings.origins)."""
-    return hpad_settings.origins(configuration.path(args.config), os.environ, _flags(args))
+    return hpad_settings.origins(config.path(args.config), os.environ, _flags(args))
 
 
 def _flags(args: argparse.Namespace) -> Mapping[str, tuple[str, Any]]:

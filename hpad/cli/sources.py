@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hpad import clock as clocks
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, Quantity
 from hpad.api.metadata import Key
-from hpad.cli import client, configuration, history, output, question
+from hpad.cli import client, config, history, output, question
 from hpad.daemon import logs
 from hpad.settings import Settings, SourceSettings
 from hpad.sources import limits, manager, plugins
@@ -228,7 +228,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints a table of sources; 0 if all work, else 1. Raises Failure or SettingsError."""
     if args.config is not None:
         _log_to_stderr()
-        rows = asyncio.run(_build_each(configuration.load(args.config, {}).sources))
+        rows = asyncio.run(_build_each(config.load(args.config, {}).sources))
     else:
         rows = client.ask(args, "/api/sources")
     if args.output == "json":
@@ -241,13 +241,13 @@ def run(args: argparse.Namespace) -> int:
 def run_test(args: argparse.Namespace) -> int:
     """0 if there was a sample, else 1; raises Failure or SettingsError."""
     _log_to_stderr()
-    return asyncio.run(probe(configuration.load(args.file, {}), args))
+    return asyncio.run(probe(config.load(args.file, {}), args))
 
 
 def run_history(args: argparse.Namespace) -> int:
     """0 if there was a value at any time, else 1; raises Failure or SettingsError."""
     _log_to_stderr()
-    return asyncio.run(history.run(configuration.load(args.file, {}), args))
+    return asyncio.run(history.run(config.load(args.file, {}), args))
 
 
 def _log_to_stderr() -> None:

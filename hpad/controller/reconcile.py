@@ -12,7 +12,8 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Asker, Query, Sample
 from hpad.clock import Clock, Moment
-from hpad.controller import recovery, report, schedule, write
+from hpad.controller import cluster as write
+from hpad.controller import recovery, report, schedule
 from hpad.controller.cluster import Cluster, Metrics
 from hpad.controller.overlap import Overlap, SelectorIndex
 from hpad.controller.workers import Worker

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import decode, defaults, validation
+from hpad.api import decode, validation
 from hpad.api import hpa as v2
 from hpad.api.fields import FieldError, type_invalid
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -56,11 +56,11 @@ def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zer
     hpa = reading.hpa
     if hpa is not None:
         hpa = _in_namespace(hpa, namespace)
-        hpa = defaults.with_minimum_and_metrics(hpa)
+        hpa = v2.with_minimum_and_metrics(hpa)
         if reading.version not in _JUDGED_BEFORE_BEHAVIOR:
-            hpa = defaults.defaulted(hpa)
+            hpa = v2.defaulted(hpa)
         errors.extend(validation.validate(hpa, scale_to_zero=scale_to_zero))
-        hpa = defaults.defaulted(hpa)
+        hpa = v2.defaulted(hpa)
     return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hpad.api import duration as durations
 from hpad.api import selector as selectors
-from hpad.api.names import label_faults, subdomain_faults
+from hpad.api.metadata import label_faults, subdomain_faults
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine.view import Gates

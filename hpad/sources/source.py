@@ -14,7 +14,7 @@ import msgspec
 from hpad.adapter import Adapter, AdapterError, Answer, Asker, Log, Query
 from hpad.clock import Clock
 from hpad.sources import answers, call, limits
-from hpad.sources.cache import AnswerCache
+from hpad.sources.answers import AnswerCache
 from hpad.sources.limits import Limits
 from hpad.sources.redact import Redactor
 from hpad.sources.report import Report, Tally

@@ -9,8 +9,16 @@ without an await. It judges calls by what they are, not by how long they take. I
 one C function, nor a loop without function calls.
 """
 
-from hpad.testing.build import container_resource, context, external, object_metric, pods_metric, resource
-from hpad.testing.contract import ContractBroken, check_adapter
+from hpad.testing.contract import (
+    ContractBroken,
+    check_adapter,
+    container_resource,
+    context,
+    external,
+    object_metric,
+    pods_metric,
+    resource,
+)
 
 __all__ = [
     "ContractBroken",

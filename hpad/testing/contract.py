@@ -1,12 +1,33 @@
-"""Checks an adapter instance against the contract."""
+"""Checks an adapter instance against the contract, and builds the queries and the Context for that.
+
+Selectors of queries are text, such as "queue=worker_tasks,tier in (a,b)".
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
-from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, Answer, PodSample, Query
-from hpad.sources import answers
+from hpad import clock as clocks
+from hpad.adapter import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    SOURCE_TYPES,
+    Adapter,
+    AdapterError,
+    Answer,
+    ApiReader,
+    Context,
+    CrossVersionObjectReference,
+    PodSample,
+    Query,
+)
+from hpad.api import selector as selectors
+from hpad.sources import answers, plugins
 from hpad.testing import blocking
 
 _PATIENCE_SECONDS = 5.0
@@ -113,3 +134,55 @@ async def _check_close(adapter: Adapter) -> None:
                 await adapter.aclose()
         except Exception as error:
             raise ContractBroken(f"aclose(){time} failed: {error!r}") from error
+
+
+def resource(name: str, pods: str, *, namespace: str = "default") -> Query:
+    """Asks for a resource ("cpu", "memory") of the pods that the selector `pods` matches."""
+    return Query(type=RESOURCE, namespace=namespace, name=name, pods=selectors.parse(pods))
+
+
+def container_resource(name: str, container: str, pods: str, *, namespace: str = "default") -> Query:
+    """Asks for a resource of one container of each pod."""
+    return Query(
+        type=CONTAINER_RESOURCE, namespace=namespace, name=name, container=container, pods=selectors.parse(pods)
+    )
+
+
+def pods_metric(name: str, pods: str, selector: str | None = None, *, namespace: str = "default") -> Query:
+    """Asks for a custom metric of each pod."""
+    return Query(type=PODS, namespace=namespace, name=name, pods=selectors.parse(pods), selector=_parsed(selector))
+
+
+def object_metric(
+    name: str,
+    kind: str,
+    object_name: str,
+    selector: str | None = None,
+    *,
+    api_version: str = "v1",
+    namespace: str = "default",
+) -> Query:
+    """Asks for a metric of one object."""
+    reference = CrossVersionObjectReference(kind=kind, name=object_name, api_version=api_version)
+    return Query(type=OBJECT, namespace=namespace, name=name, object=reference, selector=_parsed(selector))
+
+
+def external(name: str, selector: str | None = None, *, namespace: str = "default") -> Query:
+    """Asks for an external metric; None is not the same as an empty selector."""
+    return Query(type=EXTERNAL, namespace=namespace, name=name, selector=_parsed(selector))
+
+
+def _parsed(text: str | None) -> selectors.Selector | None:
+    return None if text is None else selectors.parse(text)
+
+
+@asynccontextmanager
+async def context(
+    name: str, *, api: ApiReader | None = None, clock: clocks.Clock | None = None
+) -> AsyncIterator[Context]:
+    """Yields the Context of a source of that name; closes its HTTP session at the end."""
+    made = plugins.Contexts(clock or clocks.SystemClock(), api=api)(name, name)
+    try:
+        yield made
+    finally:
+        await made.http.close()

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpad.api import conversion, decode, defaults
-from hpad.api import hpa as v2
+from hpad.api import conversion, decode, hpa
 from hpad.api.conversion import annotations
 from hpad.api.quantity import Quantity
 from hpad.api.selector import LabelSelector
@@ -17,68 +16,70 @@ names = st.text("abcxyz<&>", min_size=1, max_size=8)
 quantities = st.builds(Quantity.from_milli, st.integers(1, 10**9))
 percents = st.integers(1, 500)
 selectors = st.none() | st.builds(LabelSelector, st.dictionaries(names, names, min_size=1, max_size=3))
-identifiers = st.builds(v2.MetricIdentifier, names, selectors)
-references = st.builds(v2.CrossVersionObjectReference, names, names, st.just("apps/v1"))
-utilization = st.builds(lambda percent: v2.MetricTarget(type="Utilization", average_utilization=percent), percents)
-average = st.builds(lambda value: v2.MetricTarget(type="AverageValue", average_value=value), quantities)
-value = st.builds(lambda value: v2.MetricTarget(type="Value", value=value), quantities)
-memory = st.builds(v2.ResourceMetricSource, st.just("memory"), utilization | average)
+identifiers = st.builds(hpa.MetricIdentifier, names, selectors)
+references = st.builds(hpa.CrossVersionObjectReference, names, names, st.just("apps/v1"))
+utilization = st.builds(lambda percent: hpa.MetricTarget(type="Utilization", average_utilization=percent), percents)
+average = st.builds(lambda value: hpa.MetricTarget(type="AverageValue", average_value=value), quantities)
+value = st.builds(lambda value: hpa.MetricTarget(type="Value", value=value), quantities)
+memory = st.builds(hpa.ResourceMetricSource, st.just("memory"), utilization | average)
 sources = st.one_of(
-    st.builds(lambda source: v2.MetricSpec("Resource", resource=source), memory),
+    st.builds(lambda source: hpa.MetricSpec("Resource", resource=source), memory),
     st.builds(
-        lambda source: v2.MetricSpec("ContainerResource", container_resource=source),
-        st.builds(v2.ContainerResourceMetricSource, st.just("cpu"), utilization | average, names),
-    ),
-    st.builds(lambda source: v2.MetricSpec("Pods", pods=source), st.builds(v2.PodsMetricSource, identifiers, average)),
-    st.builds(
-        lambda source: v2.MetricSpec("Object", object=source),
-        st.builds(v2.ObjectMetricSource, references, value | average, identifiers),
+        lambda source: hpa.MetricSpec("ContainerResource", container_resource=source),
+        st.builds(hpa.ContainerResourceMetricSource, st.just("cpu"), utilization | average, names),
     ),
     st.builds(
-        lambda source: v2.MetricSpec("External", external=source),
-        st.builds(v2.ExternalMetricSource, identifiers, value | average),
+        lambda source: hpa.MetricSpec("Pods", pods=source), st.builds(hpa.PodsMetricSource, identifiers, average)
+    ),
+    st.builds(
+        lambda source: hpa.MetricSpec("Object", object=source),
+        st.builds(hpa.ObjectMetricSource, references, value | average, identifiers),
+    ),
+    st.builds(
+        lambda source: hpa.MetricSpec("External", external=source),
+        st.builds(hpa.ExternalMetricSource, identifiers, value | average),
     ),
 )
-cpu = st.builds(lambda goal: v2.MetricSpec("Resource", resource=v2.ResourceMetricSource("cpu", goal)), utilization)
+cpu = st.builds(lambda goal: hpa.MetricSpec("Resource", resource=hpa.ResourceMetricSource("cpu", goal)), utilization)
 # v1 keeps the CPU goal apart, and reads it back behind the others.
 metrics = st.builds(lambda others, goal: (*others, *goal), st.lists(sources, max_size=4), st.lists(cpu, max_size=1))
 policies = st.builds(
-    v2.HPAScalingPolicy, st.sampled_from(["Pods", "Percent"]), st.integers(1, 900), st.integers(1, 1800)
+    hpa.HPAScalingPolicy, st.sampled_from(["Pods", "Percent"]), st.integers(1, 900), st.integers(1, 1800)
 )
 rules = st.builds(
-    v2.HPAScalingRules,
+    hpa.HPAScalingRules,
     st.none() | st.integers(0, 3600),
     st.none() | st.sampled_from(["Max", "Min", "Disabled"]),
     st.none() | st.lists(policies, min_size=1, max_size=3).map(tuple),
     st.none() | quantities,
 )
-behaviors = st.none() | st.builds(v2.HorizontalPodAutoscalerBehavior, st.none() | rules, st.none() | rules)
+behaviors = st.none() | st.builds(hpa.HorizontalPodAutoscalerBehavior, st.none() | rules, st.none() | rules)
 specs = st.builds(
-    v2.HorizontalPodAutoscalerSpec,
+    hpa.HorizontalPodAutoscalerSpec,
     references,
     st.none() | st.integers(0, 9),
     st.integers(1, 99),
     metrics.filter(bool),
     behaviors,
 )
-hpas = st.builds(lambda spec: v2.HorizontalPodAutoscaler(spec=spec), specs)
+hpas = st.builds(lambda spec: hpa.HorizontalPodAutoscaler(spec=spec), specs)
 
 
 @given(hpas)
-def test_v2_to_v1_and_back_is_the_same(original: v2.HorizontalPodAutoscaler) -> None:
+def test_v2_to_v1_and_back_is_the_same(original: hpa.HorizontalPodAutoscaler) -> None:
     """Except a behavior without rules, which an API server does not keep: the annotation equals that of no behavior."""
-    written = json.loads(json.dumps(v2.to_builtins(conversion.to_v1(original))))
+    written = json.loads(json.dumps(hpa.to_builtins(conversion.to_v1(original))))
     assert written["apiVersion"] == "autoscaling/v1"
-    expected = v2.to_builtins(original)
+    expected = hpa.to_builtins(original)
     if expected["spec"].get("behavior") == {}:
         del expected["spec"]["behavior"]
-    assert v2.to_builtins(decode.decode(written)) == expected
+    assert hpa.to_builtins(decode.decode(written)) == expected
 
 
 @given(hpas)
-def test_v2_reads_back_as_it_was_written(original: v2.HorizontalPodAutoscaler) -> None:
-    written = v2.to_builtins(original)
-    assert v2.to_builtins(decode.decode(written)) == written
+def test_v2_reads_back_as_it_was_written(original: hpa.HorizontalPodAutoscaler) -> None:
+    written = hpa.to_builtins(original)
+    assert hpa.to_builtins(decode.decode(written)) == written
 
 
 def v1(annotation: str, text: str, **spec: Any) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def test_the_cpu_goal_comes_behind_the_metrics_of_the_annotation() -> None:
 
 def test_a_v1_object_without_any_metric_means_cpu_at_eighty_percent() -> None:
     read = decode.decode(v1("other", "x", maxReplicas=3))
-    assert v2.to_builtins(read.spec.metrics) == [
+    assert hpa.to_builtins(read.spec.metrics) == [
         {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
     ]
 
@@ -107,8 +108,8 @@ def test_a_v1_object_without_any_metric_means_cpu_at_eighty_percent() -> None:
 def test_an_annotation_is_read_whatever_the_case_of_its_fields_and_with_unknown_ones() -> None:
     text = '{"scaleup": {"STABILIZATIONWINDOWSECONDS": 60, "colour": "red", "policies": null}, "ScaleDown": null}'
     read = decode.decode(v1(annotations.BEHAVIOR, text, maxReplicas=3))
-    assert read.spec.behavior == v2.HorizontalPodAutoscalerBehavior(
-        scale_up=v2.HPAScalingRules(stabilization_window_seconds=60)
+    assert read.spec.behavior == hpa.HorizontalPodAutoscalerBehavior(
+        scale_up=hpa.HPAScalingRules(stabilization_window_seconds=60)
     )
 
 
@@ -146,12 +147,12 @@ def test_metrics_that_cannot_be_read_are_none(text: str) -> None:
 def test_a_behavior_that_cannot_be_read_or_has_no_rules_is_none(version: str, text: str) -> None:
     read = decode.decode({**v1(annotations.BEHAVIOR, text, maxReplicas=3), "apiVersion": version})
     assert read.spec.behavior is None
-    assert defaults.defaulted(read).spec.behavior is None
+    assert hpa.defaulted(read).spec.behavior is None
 
 
 def test_a_behavior_with_rules_for_one_direction_is_filled_in() -> None:
     read = decode.decode(v1(annotations.BEHAVIOR, '{"ScaleUp": {}}', maxReplicas=3))
-    assert read.spec.behavior == v2.HorizontalPodAutoscalerBehavior(scale_up=v2.HPAScalingRules())
+    assert read.spec.behavior == hpa.HorizontalPodAutoscalerBehavior(scale_up=hpa.HPAScalingRules())
 
 
 @pytest.mark.parametrize("text", [*NO_LISTS, "null"])
@@ -181,7 +182,7 @@ def test_conditions_and_readings_come_from_annotations() -> None:
     assert [(held.type, held.status) for held in read.status.conditions] == [("AbleToScale", "True")]
     readings = '[{"type":"Pods","pods":{"metricName":"p","currentAverageValue":"12"}}]'
     read = decode.decode(v1(annotations.CURRENT_METRICS, readings, maxReplicas=3))
-    assert v2.to_builtins(read.status.current_metrics) == [
+    assert hpa.to_builtins(read.status.current_metrics) == [
         {"type": "Pods", "pods": {"metric": {"name": "p"}, "current": {"averageValue": "12"}}}
     ]
 
@@ -191,24 +192,24 @@ def test_an_object_goal_of_zero_beside_an_average_is_what_v1_writes_for_none() -
     both = json.dumps([{"type": "Object", "object": {**source, "averageValue": "2"}}])
     [metric] = decode.decode(v1(annotations.METRICS, both, maxReplicas=3)).spec.metrics
     assert metric.object is not None
-    assert v2.to_builtins(metric.object.target) == {"type": "AverageValue", "averageValue": "2"}
+    assert hpa.to_builtins(metric.object.target) == {"type": "AverageValue", "averageValue": "2"}
     alone = json.dumps([{"type": "Object", "object": source}])
     [metric] = decode.decode(v1(annotations.METRICS, alone, maxReplicas=3)).spec.metrics
     assert metric.object is not None
-    assert v2.to_builtins(metric.object.target) == {"type": "Value", "value": "0"}
+    assert hpa.to_builtins(metric.object.target) == {"type": "Value", "value": "0"}
 
 
 def test_a_second_cpu_goal_is_not_lost() -> None:
     goals = tuple(
-        v2.MetricSpec(
+        hpa.MetricSpec(
             "Resource",
-            resource=v2.ResourceMetricSource("cpu", v2.MetricTarget("Utilization", average_utilization=percent)),
+            resource=hpa.ResourceMetricSource("cpu", hpa.MetricTarget("Utilization", average_utilization=percent)),
         )
         for percent in (50, 60)
     )
-    written = conversion.to_v1(v2.HorizontalPodAutoscaler(spec=v2.HorizontalPodAutoscalerSpec(metrics=goals)))
+    written = conversion.to_v1(hpa.HorizontalPodAutoscaler(spec=hpa.HorizontalPodAutoscalerSpec(metrics=goals)))
     assert written.spec.target_cpu_utilization_percentage == 50
-    assert set(map(str, decode.decode(v2.to_builtins(written)).spec.metrics)) == set(map(str, goals))
+    assert set(map(str, decode.decode(hpa.to_builtins(written)).spec.metrics)) == set(map(str, goals))
 
 
 def test_every_metric_of_v2beta1() -> None:
@@ -238,7 +239,7 @@ def test_every_metric_of_v2beta1() -> None:
             "metrics": metrics,
         },
     }
-    found = v2.to_builtins(decode.decode(document).spec.metrics)
+    found = hpa.to_builtins(decode.decode(document).spec.metrics)
     assert [metric.get(name) for metric in found for name in metric if name != "type"] == [
         {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
         {"name": "cpu", "container": "app", "target": {"type": "AverageValue", "averageValue": "1"}},

@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpad.api import defaults
-from hpad.api import hpa as v2
+from hpad.api import hpa
 
 UP = {
     "stabilizationWindowSeconds": 0,
@@ -20,10 +19,10 @@ DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "p
 
 
 def filled(spec: dict[str, Any]) -> dict[str, Any]:
-    given = v2.from_builtins({"metadata": {"name": "web"}, "spec": spec})
-    once = defaults.defaulted(given)
-    assert defaults.defaulted(once) == once
-    found: dict[str, Any] = v2.to_builtins(once)["spec"]
+    given = hpa.from_builtins({"metadata": {"name": "web"}, "spec": spec})
+    once = hpa.defaulted(given)
+    assert hpa.defaulted(once) == once
+    found: dict[str, Any] = hpa.to_builtins(once)["spec"]
     return found
 
 
@@ -67,8 +66,8 @@ def test_tolerance_is_kept_and_has_no_default() -> None:
 
 
 def test_the_older_versions_leave_behavior_alone_until_it_is_judged() -> None:
-    behavior = v2.HorizontalPodAutoscalerBehavior(scale_up=v2.HPAScalingRules(select_policy="Min"))
-    given = v2.HorizontalPodAutoscaler(spec=v2.HorizontalPodAutoscalerSpec(max_replicas=2, behavior=behavior))
-    once = defaults.with_minimum_and_metrics(given)
+    behavior = hpa.HorizontalPodAutoscalerBehavior(scale_up=hpa.HPAScalingRules(select_policy="Min"))
+    given = hpa.HorizontalPodAutoscaler(spec=hpa.HorizontalPodAutoscalerSpec(max_replicas=2, behavior=behavior))
+    once = hpa.with_minimum_and_metrics(given)
     assert once.spec.behavior is behavior
-    assert once.spec == msgspec.structs.replace(given.spec, min_replicas=1, metrics=(defaults.DEFAULT_METRIC,))
+    assert once.spec == msgspec.structs.replace(given.spec, min_replicas=1, metrics=(hpa.DEFAULT_METRIC,))

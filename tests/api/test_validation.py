@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hpad.api import defaults, names, validation
-from hpad.api import hpa as v2
+from hpad.api import hpa, validation
+from hpad.api import metadata as names
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
@@ -15,7 +15,7 @@ def messages(spec: dict[str, Any] | None = None, metadata: dict[str, Any] | None
         "metadata": {"name": "web", "namespace": "default", **(metadata or {})},
         "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3, **(spec or {})},
     }
-    found = validation.validate(defaults.defaulted(v2.from_builtins(given)), **options)
+    found = validation.validate(hpa.defaulted(hpa.from_builtins(given)), **options)
     assert all(error.message.startswith(f"{error.field}: ") for error in found)
     return [error.message for error in found]
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from hpad import settings
 from hpad.adapter import AdapterError
-from hpad.cli import doctor, main, rights
+from hpad.cli import doctor, main
 from hpad.cli.checks import Finding
 from hpad.daemon import assembly
 from hpad.kube.auth.kubeconfig import load_cluster_config
@@ -316,10 +316,10 @@ async def test_a_dry_run_keeps_nothing_in_the_cluster(server: ApiServer, tmp_pat
 
 
 def test_the_rights_follow_the_settings() -> None:
-    quiet = {str(need.right) for need in rights.needs(settings.Settings(dry_run=True), "default")}
+    quiet = {str(need.right) for need in doctor.needs(settings.Settings(dry_run=True), "default")}
     assert not any(right.startswith(("update", "patch", "create")) for right in quiet)
     told = settings.Settings(namespaces=("shop",), election=Election(enabled=True), serving=Serving(review=True))
-    wanted = {str(need.right) for need in rights.needs(told, "default")}
+    wanted = {str(need.right) for need in doctor.needs(told, "default")}
     assert "update leases.coordination.k8s.io hpad in namespace kube-system" in wanted
     assert "create tokenreviews.authentication.k8s.io in all namespaces" in wanted
     assert "list pods in namespace shop" in wanted

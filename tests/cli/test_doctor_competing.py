@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cli.test_doctor import found
 
-from hpad.cli import rights
+from hpad.cli import doctor
 from hpad.cli.checks import Finding
 from hpad.clock import SystemClock
 from hpad.engine.view import Gates, Tunables
@@ -104,7 +104,7 @@ async def test_hpas_that_may_not_be_listed(cluster: Cluster, tmp_path: Path) -> 
 
 
 def test_files_need_the_right_to_see_hpas_only_to_notice_competitors() -> None:
-    wanted = rights.needs(Settings(manifests=Path("hpas")), "default")
+    wanted = doctor.needs(Settings(manifests=Path("hpas")), "default")
     levels = {need.level for need in wanted if str(need.right).startswith("list horizontalpodautoscalers")}
     assert levels == {"note"}
 

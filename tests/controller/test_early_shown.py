@@ -16,7 +16,8 @@ from support import virtual_time
 from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.controller import overlap, reconcile, recovery, write
+from hpad.controller import cluster as cluster_module
+from hpad.controller import overlap, reconcile, recovery
 from hpad.election import owner
 from hpad.engine.view import View
 from hpad.kube import errors
@@ -51,12 +52,12 @@ def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     """Whether the spec is current is asked once metrics have been read, and not again right before each write."""
-    scale_target = write.scale_target
+    scale_target = cluster_module.scale_target
 
     def unchecked(cluster: Any, clock: Any, permit: owner.Permit, *rest: Any) -> Any:
         return scale_target(cluster, clock, permit._replace(owner=owner.EVERYTHING, current=None), *rest)
 
-    patch.setattr(write, "scale_target", unchecked)
+    patch.setattr(cluster_module, "scale_target", unchecked)
 
 
 def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:

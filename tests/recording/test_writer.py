@@ -12,7 +12,7 @@ import pytest
 import structlog
 from support import virtual_time
 
-from hpad.api import defaults
+from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, Sample
@@ -27,7 +27,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def hpa(most: int = 10) -> HorizontalPodAutoscaler:
     target = {"type": "AverageValue", "averageValue": "10"}
-    return defaults.defaulted(
+    return v2.defaulted(
         from_builtins(
             {
                 "metadata": {"name": "web", "namespace": "shop", "annotations": {"secret": "swordfish"}},

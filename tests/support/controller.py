@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from support import virtual_time
 
-from hpad.api import defaults
+from hpad.api import hpa as v2
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -47,7 +47,7 @@ def hpa(name: str, *, goal: int = 10, uid: str = "1", **spec: Any) -> Horizontal
         **spec,
     }
     metadata = {"name": name, "namespace": "default", "uid": uid}
-    return defaults.defaulted(from_builtins({"metadata": metadata, "spec": body}))
+    return v2.defaulted(from_builtins({"metadata": metadata, "spec": body}))
 
 
 class Source:

@@ -5,7 +5,6 @@ pkg/apis/autoscaling/v1/conversion.go and v2beta1/conversion.go. A conversion se
 autoscaling/v1 implies.
 """
 
-from hpad.api.conversion.v1 import from_v1, to_v1
-from hpad.api.conversion.v2beta1 import from_v2beta1
+from hpad.api.conversion.older import from_v1, from_v2beta1, to_v1
 
 __all__ = ["from_v1", "from_v2beta1", "to_v1"]

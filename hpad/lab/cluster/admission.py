@@ -7,15 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import conversion, decode, defaults, fields, quantity, validation
-from hpad.api import hpa as v2
+from hpad.api import conversion, decode, fields, hpa, quantity, validation
 from hpad.api import metadata as meta
-from hpad.api.conversion import v1
+from hpad.api.conversion import older
 from hpad.api.quantity import QuantityError
 from hpad.lab.cluster import errors, events
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
 
-_FILLED: Final = {"v1": defaults.with_minimum_and_metrics, "v2": defaults.defaulted}
+_FILLED: Final = {"v1": hpa.with_minimum_and_metrics, "v2": hpa.defaulted}
 """What each version fills in before it validates; what is stored has all of v2's defaults."""
 
 
@@ -31,7 +30,7 @@ def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Ob
     faults = validation.validate(filled, scale_to_zero=scale_to_zero)
     if faults:
         raise _refusal(filled.metadata.name, faults)
-    spec = v2.to_builtins(defaults.defaulted(filled).spec)
+    spec = hpa.to_builtins(hpa.defaulted(filled).spec)
     return {**stored, "metadata": _metadata(obj, decoded.metadata), "spec": spec}
 
 
@@ -50,7 +49,7 @@ def admit_status(resource: Resource, obj: Object) -> Object:
     _check_int32(obj.get("status") or {})
     if faults:
         raise _refusal((obj.get("metadata") or {}).get("name", ""), faults)
-    return {**stored, "status": v2.to_builtins(_as_kept(status))}
+    return {**stored, "status": hpa.to_builtins(_as_kept(status))}
 
 
 def present(resource: Resource, obj: Object, version: str) -> Object:
@@ -59,8 +58,8 @@ def present(resource: Resource, obj: Object, version: str) -> Object:
         obj = events.as_v1(obj)
     rest: dict[str, Any] = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
     if resource == HPAS and version == "v1":
-        old = conversion.to_v1(v2.from_builtins(obj))
-        shown = v2.to_builtins(old)
+        old = conversion.to_v1(hpa.from_builtins(obj))
+        shown = hpa.to_builtins(old)
         metadata = _metadata(obj, old.metadata)
         rest = {**rest, "metadata": metadata, "spec": shown["spec"], "status": shown["status"]}
     return {"kind": resource.kind, "apiVersion": resource.group_version(version), **rest}
@@ -75,10 +74,10 @@ def unknown_fields(resource: Resource, obj: Object) -> list[str]:
 
 def empty_status() -> Object:
     """The status of an HPA that no controller has seen yet."""
-    return dict(v2.to_builtins(v2.HorizontalPodAutoscalerStatus()))
+    return dict(hpa.to_builtins(hpa.HorizontalPodAutoscalerStatus()))
 
 
-def _as_kept(status: v2.HorizontalPodAutoscalerStatus) -> v2.HorizontalPodAutoscalerStatus:
+def _as_kept(status: hpa.HorizontalPodAutoscalerStatus) -> hpa.HorizontalPodAutoscalerStatus:
     """What is left of it in storage: an empty list becomes null, the time of a rescale loses its fraction."""
     scaled = status.last_scale_time
     return msgspec.structs.replace(
@@ -99,23 +98,23 @@ def _check_int32(value: Any, path: str = "status") -> None:
             _check_int32(each, path)
     elif isinstance(value, int) and not quantity.MIN_INT32 <= value <= quantity.MAX_INT32:
         what = f"json: cannot unmarshal number {value} into Go struct field {path} of type int32"
-        raise errors.bad_request(f'{v2.KIND} in version "v2" cannot be handled as a {v2.KIND}: {what}')
+        raise errors.bad_request(f'{hpa.KIND} in version "v2" cannot be handled as a {hpa.KIND}: {what}')
 
 
-def _decoded(obj: Object) -> v2.HorizontalPodAutoscaler:
+def _decoded(obj: Object) -> hpa.HorizontalPodAutoscaler:
     version = _version(obj)
     try:
         if version == "v1":
-            return conversion.from_v1(msgspec.convert(obj, v1.HorizontalPodAutoscaler, dec_hook=v2.dec_hook))
-        return v2.from_builtins(obj)
+            return conversion.from_v1(msgspec.convert(obj, older.HorizontalPodAutoscaler, dec_hook=hpa.dec_hook))
+        return hpa.from_builtins(obj)
     except (msgspec.ValidationError, ValueError) as problem:
         said = problem.__cause__ if isinstance(problem.__cause__, QuantityError) else problem
-        message = f'{v2.KIND} in version "{version}" cannot be handled as a {v2.KIND}: {said}'
+        message = f'{hpa.KIND} in version "{version}" cannot be handled as a {hpa.KIND}: {said}'
         raise errors.bad_request(message) from problem
 
 
 def _version(obj: Object) -> str:
-    return str(obj.get("apiVersion") or v2.API_VERSION).rpartition("/")[2]
+    return str(obj.get("apiVersion") or hpa.API_VERSION).rpartition("/")[2]
 
 
 def _metadata(obj: Object, converted: meta.ObjectMeta) -> Object:
@@ -129,4 +128,4 @@ def _metadata(obj: Object, converted: meta.ObjectMeta) -> Object:
 
 def _refusal(name: str, faults: list[fields.FieldError]) -> errors.ApiError:
     causes = [errors.Cause(fault.field, fault.type, fault.message.removeprefix(f"{fault.field}: ")) for fault in faults]
-    return errors.invalid(v2.KIND, HPAS.group, name, causes)
+    return errors.invalid(hpa.KIND, HPAS.group, name, causes)

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from hpad.api import decode, defaults, validation
+from hpad.api import decode, validation
+from hpad.api import hpa as v2
 from hpad.lab.demo import cpu, documents, queue
 
 NAMES = (cpu.NAME, queue.NAME)
@@ -16,7 +17,7 @@ def test_the_hpa_is_valid_and_scales_the_deployment_beside_it(name: str):
     assert hpa["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     assert deployment["metadata"]["name"] == hpa["metadata"]["name"] == name
     hpa["metadata"]["namespace"] = "default"
-    assert validation.validate(defaults.defaulted(decode.decode(hpa))) == []
+    assert validation.validate(v2.defaulted(decode.decode(hpa))) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
