@@ -98,7 +98,7 @@ async def scale_target(
             await clock.sleep(_PAUSE_SECONDS)
             scale = await cluster.fresh_scale(namespace, target)
             if scale.spec.replicas not in (decided_on, replicas):
-                found = f"somebody else has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
-                return settle.Outcome(attempts=tuple(attempts), error=f"{found}; the next reconcile decides anew")
+                found = f"another client has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
+                return settle.Outcome(attempts=tuple(attempts), error=f"{found}; the next reconcile decides again")
     except errors.ApiError as error:
         return settle.Outcome(attempts=tuple(attempts), error=error.message, unsure=error.passing)

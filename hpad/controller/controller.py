@@ -116,7 +116,7 @@ class Controller:
         self._dispatcher: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("hpad.controller")
         self._timeouts = TimeoutLog(self._log)
-        failed, well = "bug: the reconcile failed in a way nobody expected", "the reconcile fails no more"
+        failed, well = "bug: the reconcile failed in an unexpected way", "the reconcile fails no more"
         self._bugs = Episodes(self._log, clock, failed, well, level="exception")
         telemetry.before_scrape(self._refresh_series)
 
@@ -129,7 +129,7 @@ class Controller:
             self._reconciler.overlap.register(hpa)
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         self._schedule.start(at_once=self._workers)
-        self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was made anew
+        self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was created again
 
     async def wait_stopped(self) -> None:
         """Waits until the controller stops. Raises what ended the dispatcher: without it nothing is reconciled."""

@@ -115,7 +115,9 @@ class Handoff:
         return self._written.get(key, -math.inf) + self._lease - self._clock.monotonic()
 
     def _left(self, key: Key, now: datetime, seconds: float) -> float:
-        """How much is left of the seconds after its last turn, negative where they have passed; never more than all of
-        them, whoever's clock the time was taken from."""
+        """The seconds that are left of `seconds` since the last turn of the HPA; negative if they have passed.
+
+        Never more than `seconds`, even if the last turn was dated by a clock that is ahead of this one.
+        """
         at = self._store.get(key).at
         return -math.inf if at is None else min((at - now).total_seconds() + seconds, seconds)

@@ -433,7 +433,7 @@ class Reconciler:
         except ownership.Edited:
             return False
         except errors.ApiError as error:
-            if error.not_found:  # deleted meanwhile: nobody is left to tell
+            if error.not_found:  # deleted meanwhile: there is no status to write
                 return True
             self._record(hpa, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
             self._unwritten.occurred(subject=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)

@@ -168,7 +168,7 @@ def _suspecting(history: History, view: View, forgotten: bool) -> History:
 
 
 SLIGHT: Final = timedelta(seconds=1)
-"""What NTP corrects without a jump, and what two readings of clocks may be apart."""
+"""What NTP corrects without a step, and the difference that two readings of clocks may have."""
 
 
 def caught_up(memory: Memory, now: Moment) -> Memory:

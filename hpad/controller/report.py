@@ -26,7 +26,7 @@ def told(view: View, decision: decide.Decision, outcome: settle.Outcome | None, 
         sentence=settle.sentence(decision, outcome),
         error=(failed or decision.trouble or settlement.error) if settlement.error else None,
         withheld=decision.scale_to if outcome is not None and outcome.withheld is not None else None,
-        relieved=tuple(proposal.metric.label for proposal in decision.proposals if proposal.fallback),
+        fallbacks=tuple(proposal.metric.label for proposal in decision.proposals if proposal.fallback),
     )
 
 
@@ -36,7 +36,7 @@ def say(log: Any, view: View, decision: decide.Decision, now: Last, before: Last
     A withheld count is decided again each turn, and is logged when it changes. A fallback is logged when it starts and
     when it ends.
     """
-    _say_fallbacks(log, view, decision.proposals, now.relieved, before.relieved)
+    _say_fallbacks(log, view, decision.proposals, now.fallbacks, before.fallbacks)
     moves = decision.scale_to is not None and now.withheld is None
     trouble = _topic(now.error) != _topic(before.error)
     news = trouble or now.withheld != before.withheld
@@ -57,8 +57,8 @@ def _say_fallbacks(
     key, found = str(view.hpa.metadata.key), {proposal.metric.label: proposal for proposal in proposals}
     for label in now:
         if label not in before:
-            begun = f"a fallback begins: {explain.failure(found[label])}"
-            log.warning(begun, hpa=key)
+            message = f"a fallback begins: {explain.failure(found[label])}"
+            log.warning(message, hpa=key)
     for label in before:
         if label not in now:
             ended = f"a fallback ends: {_ended(label, found.get(label))}"

@@ -1,7 +1,7 @@
 """Writes log lines from a background thread, so that logging never blocks the event loop.
 
-A full pipe, or a journal that hangs, blocks its writer. Here that is a thread that does nothing else; lines it has not
-written wait in a bounded buffer.
+A full pipe, or a journal that hangs, blocks its writer. Here the writer is a thread that does nothing else; lines it
+has not written wait in a bounded buffer.
 """
 
 import os

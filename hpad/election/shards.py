@@ -8,8 +8,8 @@ Lease), list (read the Leases of all), assign (`assignment`, which also shows th
 - A member that gives HPAs away stops acting on them, has their state saved, and only then publishes the member set that
   lets the new owner act.
 - A new member reads before it publishes, until it knows of each Lease whether it is renewed or has expired. The others
-  give HPAs away as soon as they see a new member, and nobody would act on them while it still counts a dead one. If it
-  finds no other member, it reads for a lease duration, in which members rewrite Leases that were deleted by hand.
+  give HPAs away as soon as they see a new member, and no member would act on them while it still counts a dead one. If
+  it finds no other member, it reads for a lease duration, in which members rewrite Leases that were deleted by hand.
 - All members together hold the Lease that a leader would hold, under one identity. A leadership lease also requires a
   recent renewal of it. So members exclude a process with leader election, and members with another protocol. The
   first member renews it; the others step in if it does not.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
@@ -126,11 +126,13 @@ class Limiter:
             )
 
 
-class _Body(NamedTuple):
-    """The body of a write and its check, in aiohttp's `data`: aiohttp passes that to the request as it is."""
+class _Body(aiohttp.BytesPayload):
+    """The body of a write with its check; aiohttp passes it on to each request that it makes, also when it repeats
+    one."""
 
-    content: bytes
-    allowed: Allowed | None
+    def __init__(self, content: bytes, allowed: Allowed | None) -> None:
+        super().__init__(content)
+        self.allowed = allowed
 
 
 class _Request(aiohttp.ClientRequest):
@@ -138,7 +140,7 @@ class _Request(aiohttp.ClientRequest):
 
     def __init__(self, *args: Any, data: _Body | None = None, **options: Any) -> None:
         self._allowed = None if data is None else data.allowed
-        super().__init__(*args, data=None if data is None else data.content, **options)
+        super().__init__(*args, data=data, **options)
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         if self._allowed is not None:

@@ -159,8 +159,11 @@ class Folder:
             await self._settle(look=True)
             self.synced.set()
 
-    async def _look(self) -> list[Path] | None:
-        """Applies all changes except those of large files, which it returns. None if the folder cannot be read."""
+    async def _look(self, *, reading: bool = False) -> list[Path] | None:
+        """Applies all changes except those of large files, which it returns. None if the folder cannot be read.
+
+        While a large file is being read (`reading`), an HPA that is missing may be in it, and is kept.
+        """
         try:
             files, large = await asyncio.to_thread(self._scan, dict(self._files))
         except OSError as error:
@@ -170,7 +173,7 @@ class Folder:
         self._looked = self._clock.monotonic()
         changed, self._files = files != self._files, files
         if self.synced.is_set() and (changed or self._missed):
-            await self._settle(look=True)
+            await self._settle(look=not reading)
         return large
 
     async def _read_alone(self, path: Path) -> None:
@@ -183,7 +186,7 @@ class Folder:
                 await asyncio.wait({reading, pause}, return_when=asyncio.FIRST_COMPLETED)
                 pause.cancel()
                 if not reading.done():
-                    await self._look()
+                    await self._look(reading=True)
         self._put(name, reading.result())
         if self.synced.is_set():
             await self._settle(look=False)
@@ -268,8 +271,7 @@ class Folder:
         missing = frozenset(self._held) - frozenset(held)
         for key in missing - self._missed if look else missing:
             held[key] = self._held[key]
-        if look:
-            self._missed = missing - self._missed
+        self._missed = missing - self._missed if look else missing
 
     def _change(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:

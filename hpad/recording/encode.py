@@ -113,7 +113,7 @@ def _usages(usages: Sequence[tuple[Query, PodSample]], labels: Mapping[str, Mapp
 
 
 def _labels_selected(pods: Selector | None) -> dict[str, str]:
-    """Labels for a pod that nobody listed, such that the selector takes it (where that can be had by equality)."""
+    """Labels that the selector matches, for a pod that was not listed; only equality terms can be met."""
     terms = () if pods is None else pods.requirements
     return {term.key: term.values[0] for term in terms if term.operator in (Operator.IN, Operator.EQUALS)}
 

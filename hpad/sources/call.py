@@ -19,7 +19,7 @@ from hpad.telemetry.episode import Episode
 BLOCKING_SECONDS = 1.0
 """An adapter that runs this long without an await blocks the event loop."""
 MOST_ABANDONED = 32
-"""With this many attempts that ignore their cancellation, no more are begun: each keeps its memory."""
+"""With this many attempts that ignore their cancellation, no more are started: each keeps its memory."""
 _CLOSE_SECONDS = 2.0
 _BACKOFF_SECONDS = 0.2
 _JITTER = random.Random()

@@ -31,7 +31,7 @@ class CompactMap:
         return key in self._open or key in self._packed
 
     def get(self, key: Key) -> Memory | None:
-        """The memory, None if there is none. One that was packed stays so: whoever adds to it `put`s it."""
+        """The memory, None if there is none. A packed memory stays packed until a caller puts it again."""
         held = self._open.get(key)
         if held is not None:
             return held

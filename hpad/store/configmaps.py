@@ -96,9 +96,9 @@ class _Box:
 
 
 class ConfigMaps:
-    """A shelf for `store.lasting` (whose Shelf says what the methods promise).
+    """A storage backend for `store.persistent`, whose `Backend` says what the methods promise.
 
-    `owns` tells which HPAs are ours at this moment.
+    `owns` says which HPAs this process owns at this moment.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class ConfigMaps:
         """The client is its owner's to close."""
 
     async def _write(self, place: int, changes: Changes) -> Mapping[Key, str]:
-        """One object, once; again only where somebody else was faster."""
+        """Writes one object, once; again only where another client wrote first."""
         for attempt in range(1, _ATTEMPTS + 1):
             box = self._boxes[place]
             if box.later:

@@ -65,7 +65,7 @@ class Validity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
         return self.seconds_left(at, now) > SLIGHT
 
     def close(self, at: datetime, now: Moment) -> "Validity":
-        """The same, closed: the process makes no further turn. Unchanged where a turn was due, and perhaps begun."""
+        """The same, closed: the process makes no further turn. Unchanged where a turn was due and may have started."""
         return msgspec.structs.replace(self, closed=True) if self.seconds_left(at, now) > SLIGHT else self
 
     def prolonged(self, turn: "Validity") -> "Validity":
@@ -86,15 +86,15 @@ class StoreError(Exception):
 class Last(msgspec.Struct, frozen=True):
     """The last decision, as a sentence for people, and the cause of what was wrong with the reconcile, if anything was.
 
-    `withheld` is the count that was decided but not written, None where nothing was withheld. `relieved` are the labels
-    of the metrics that a fallback stood in for.
+    `withheld` is the count that was decided but not written, None where nothing was withheld. `fallbacks` are the
+    labels of the metrics that a fallback stood in for.
     """
 
     at: datetime
     sentence: str
     error: str | None = None
     withheld: int | None = None
-    relieved: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
 
 
 class PendingRescale(msgspec.Struct, frozen=True):
@@ -111,7 +111,9 @@ class PendingRescale(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """`uid` is that of the HPA it is about: one deleted and made anew under its name starts afresh.
+    """What hpad remembers of one HPA.
+
+    `uid` is that of the HPA: one that is deleted and created again under the same name starts without state.
 
     `target` is what it scaled (group/kind/name; "": unknown): of another target this says nothing.
     `status` is the status of an HPA that has no API object to keep it in. `at` is when the HPA was last reconciled and
@@ -175,7 +177,7 @@ class Store(Protocol):
     def keys(self) -> Iterator[Key]: ...
 
     def refresh(self, keys: Collection[Key] | None = None) -> None:
-        """These HPAs (None: all) have become ours that were another's for a while: what is not read anew is
+        """This process owns these HPAs (None: all) again. What is not read again from the backend counts as
         `loaded`."""
         ...
 

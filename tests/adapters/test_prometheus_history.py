@@ -159,7 +159,7 @@ async def test_what_is_sent_is_what_the_source_sends(pretender: Server, tmp_path
     ("status", "body", "headers", "said"),
     [
         (401, b'{"status":"error"}', {}, "the credentials are missing or wrong"),
-        (302, b"", {"Location": f"http://elsewhere/{SECRET}"}, "redirects, which histories do not follow"),
+        (302, b"", {"Location": f"http://elsewhere/{SECRET}"}, "redirects, which queries of the past do not follow"),
         (200, b"<html>", {"Content-Type": "text/html"}, "answers text/html, not JSON"),
         (200, b"{", {}, "something other than an answer of the Prometheus API"),
         (200, b'{"status":"success","data":[]}', {}, "something other than an answer of the Prometheus API"),

@@ -164,10 +164,10 @@ async def test_changes_of_others_are_taken_up_while_a_large_file_is_read(watched
     watched.write("y.yaml", GOOD.format("new", 2))
     await watched.until("new", 2)
     (watched.path / "y.yaml").unlink()
-    await watched.until("new", None)
     assert watched.maximum("other") is None
     watched.go.set()
     await watched.until("other", 1)
+    await watched.until("new", None)
     assert threading.main_thread() not in watched.threads
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -185,6 +185,27 @@ async def test_an_hpa_that_moves_into_a_large_file_is_never_gone(watched: Watche
     for _ in range(4):
         await watched.folder.refresh()
     assert (watched.maximum("web"), watched.maximum("api"), gone) == (3, 4, [])
+
+
+async def test_an_hpa_that_moves_into_a_file_that_is_still_being_read_is_never_gone(watched: Watched) -> None:
+    gone: list[Key] = []
+    watched.write("a.yaml", GOOD.format("web", 3))
+    running = asyncio.create_task(watched.folder.run())
+    await watched.until("web", 3)
+    watched.folder.subscribe(lambda key, old, new: gone.append(key) if new is None else None)
+    watched.write("large.yaml", large(GOOD.format("web", 3)))
+    async with asyncio.timeout(SOON):
+        await asyncio.to_thread(watched.reading.wait)
+    (watched.path / "a.yaml").unlink()
+    for number in range(4):  # each of these takes a look at the folder
+        watched.write("b.yaml", GOOD.format("other", number + 1))
+        await watched.until("other", number + 1)
+    watched.go.set()
+    await watched.until("web", 3)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert gone == []
 
 
 async def test_one_look_is_one_look_however_many_large_files_there_are(watched: Watched) -> None:

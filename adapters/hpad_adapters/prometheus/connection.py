@@ -121,7 +121,7 @@ class Connection:
         return self.checked(response.status, response.content_type, response.body)
 
     async def access(self) -> Access:
-        """What the client of histories needs, which runs in a thread; raises AdapterError."""
+        """What the client for queries of the past needs; it runs in a thread. Raises AdapterError."""
         headers, tls = await self._http.headers(), await self._http.tls()
         return Access(self._base, headers, tls, self._timeout, self._seconds, self._settings)
 

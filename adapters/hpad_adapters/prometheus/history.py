@@ -126,7 +126,9 @@ class _Session(requests.Session):
             raise TooLargeError(self._connection.name, self._settings.max_bytes)
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
         if 300 <= response.status_code < 400:
-            raise AdapterError(f"{self._connection.name} redirects, which histories do not follow: correct the url")
+            raise AdapterError(
+                f"{self._connection.name} redirects, which queries of the past do not follow: correct the url"
+            )
         self._connection.checked(response.status_code, kind, body)
         response.raw = io.BytesIO(body)
         return response
