@@ -184,7 +184,7 @@ async def test_the_life_of_a_service(cluster: Cluster, tmp_path: Path) -> None:
         log = await running.end()
     assert running.process.returncode == 0
     assert '"changed":["sync_period"],"needs_restart":["listen"]' in log
-    assert "the settings are not good, and stay as they were" in log
+    assert "reload rejected: the settings are invalid; the previous ones stay in force" in log
     assert "sync_period: 2 has no unit" in log
     assert "workers: 'none' is not a whole number" in log
     assert '"event":"hpad stopped"' in log

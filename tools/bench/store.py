@@ -58,7 +58,7 @@ def memory(number: int, tick: int) -> Memory:
     past = tuple(PastRecommendation(moment, 10 + dice.randrange(9)) for moment in moments)
     known = History(past, (Rescale(moments[-3], 2),), (Rescale(moments[-9], 1),))
     uid = str(uuid.UUID(int=random.Random(number).getrandbits(128)))
-    return Memory(uid=uid, history=known, at=now, left=10 + dice.randrange(9))
+    return Memory(uid=uid, history=known, at=now, last_count=10 + dice.randrange(9))
 
 
 def serve(pipe: Connection) -> None:
@@ -125,7 +125,7 @@ async def measure(name: str, backend: persistent.Backend, count: int) -> None:
         for number, key in enumerate(keys):
             store.put(key, memory(number, tick))
         costs.append(await timed(keys, store))
-    store.put(keys[0], msgspec.structs.replace(store.get(keys[0]), left=1))
+    store.put(keys[0], msgspec.structs.replace(store.get(keys[0]), last_count=1))
     rescale = await timed(keys[:1], store)
     began = time.perf_counter()
     await backend.load()

@@ -13,7 +13,7 @@ import pytest
 
 from hpad import settings
 from hpad.adapter import AdapterError
-from hpad.api import conversion, decode, defaults, duration, names, selector, validation
+from hpad.api import conversion, decode, duration, metadata, selector, validation
 from hpad.api import hpa as v2
 from hpad.api.fields import FieldError
 from hpad.api.metadata import Key
@@ -75,13 +75,13 @@ def durations(data: bytes) -> None:
 def object_names(data: bytes) -> None:
     """A name that passes can be a part of a path and of a file's name."""
     name = data.decode("utf-8", "replace")
-    if not names.subdomain_faults(name):
+    if not metadata.subdomain_faults(name):
         assert name not in ("", ".", "..")
         assert len(name) <= 253
         assert not set(name) & set("/\\%\0\n<>&\"' \x1b")
         assert ".." not in name
-    if not names.label_faults(name):
-        assert not names.subdomain_faults(name)
+    if not metadata.label_faults(name):
+        assert not metadata.subdomain_faults(name)
 
 
 def hpa(data: bytes) -> None:
@@ -97,8 +97,8 @@ def hpa(data: bytes) -> None:
         return
     fallback_policy.from_annotations(reading.hpa.metadata.annotations, METRICS)
     assert all(fallback_policy.annotation_errors(reading.hpa.metadata.annotations, METRICS).values())
-    filled = defaults.defaulted(reading.hpa)
-    assert defaults.defaulted(filled) == filled
+    filled = v2.defaulted(reading.hpa)
+    assert v2.defaulted(filled) == filled
     for error in validation.validate(filled, scale_to_zero=False):
         assert isinstance(error, FieldError)
     written = v2.to_builtins(reading.hpa)
