@@ -94,7 +94,7 @@ async def test_replicas_follow_prometheus_and_stay_when_it_is_gone(world: Any, p
     await prometheus.stop()
     for name, reason in (("web", "FailedGetPodsMetric"), ("worker", "FailedGetExternalMetric")):
         # a question that was under way is told first to have been broken off, or to have had no answer in time
-        await world.until(lambda name=name: "cannot be reached" in world.condition(name, "ScalingActive")[2])
+        await world.until(lambda name=name: "refused the connection" in world.condition(name, "ScalingActive")[2])
         assert world.condition(name, "ScalingActive")[:2] == ("False", reason)
     world.load("cpu", 0)
     await world.until(lambda: world.replicas("deployments", "cpu") == 1)
