@@ -135,7 +135,7 @@ async def trouble(kind: str, broker: Broker) -> AsyncIterator[tuple[dict[str, An
             case "500":
                 yield {"url": await stack.enter_async_context(pretender(500, "{}"))}, "answered 500"
             case "garbage":
-                yield {"url": await stack.enter_async_context(pretender(200, "\x00{not json"))}, "answered something other than"
+                yield {"url": await stack.enter_async_context(pretender(200, "\x00{not json"))}, "something other than"
             case "nothing":
                 yield {"url": await stack.enter_async_context(pretender(200, ""))}, "gave an empty answer"
 
